@@ -232,7 +232,7 @@ func TestMigrate(t *testing.T) {
 		succeeds(t, url, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m")
 		fails(t, url, 2, []string{"about 2 rows of limiters and 1 override", "--yes", place}, "migrate", "down")
 		contains(t, succeeds(t, url, "peek", "login", "alice").stdout, "refused")
-		contains(t, succeeds(t, url, "migrate", "down", "--yes").stdout, "limiter migrate up")
+		contains(t, succeeds(t, url, "migrate", "down", "--yes").stderr, "dropped", place)
 		fails(t, url, 4, []string{"migrate up"}, "peek", "login", "alice")
 		if a := limiterCLI(t, url, "migrate", "status"); a.code != 5 || a.stderr != "" {
 			t.Errorf("%+v, want exit code 5", a)

@@ -32,7 +32,11 @@ func (a *app) migrate() *cobra.Command {
 	}
 	var yes bool
 	down := a.migration("down", "Drop all tables and the state of all limiters", func(ctx context.Context, db *database.DB) error {
-		return migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
+		err := migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
+		if err == nil {
+			fmt.Fprintf(a.stderr, "limiter: dropped the tables in %s\n", db.Name())
+		}
+		return err
 	})
 	down.Flags().BoolVar(&yes, "yes", false, "confirm that the state of all limiters is lost")
 	down.PreRunE = func(cmd *cobra.Command, _ []string) error {

@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
@@ -32,14 +34,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	a := &app{stdout: stdout, rawStderr: stderr, stderr: &show.Writer{To: stderr}, out: &show.Writer{To: stdout}}
 	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	wrong := err != nil && !a.began
+	if wrong {
+		err = usageError{err}
+	}
 	if err == nil {
 		err = a.out.Err // a full disk, for example
-	}
-	if err != nil && !a.began {
-		err = usageError{err}
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errInterrupted
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var said saidError
 	if err != nil && !errors.Is(err, errAttention) && !errors.As(err, &said) {
 		fmt.Fprintf(a.stderr, "limiter: %s\n", database.Text(err))
-		if !a.began {
+		if wrong {
 			fmt.Fprintln(a.stderr, "Run limiter help for the commands.")
 		}
 	}
@@ -68,6 +69,9 @@ func (a *app) root() *cobra.Command {
 			if a.timeout <= 0 {
 				return fmt.Errorf("--timeout is %v; it must be above 0", a.timeout)
 			}
+			if err := checkFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			a.began = true
 			completes := cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 			if len(args) > 0 && !completes { // the name of a limiter, in every command
@@ -84,7 +88,37 @@ func (a *app) root() *cobra.Command {
 	flags.Var(durationFlag{&a.timeout}, "timeout", "how long a command may take, except for migrate, sweep and top")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.migrate(), a.peek(), a.reset(), a.block(), a.override(), a.sweep(), a.doctor(), a.top())
+	root.SetOut(a.out)
+	root.SetErr(a.rawStderr)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() { // cobra's own commands ignore a wrong argument
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return fmt.Errorf("there is no command %q", strings.Join(args, " "))
+				}
+				return nil
+			}
+		case "completion":
+			cmd.RunE = func(*cobra.Command, []string) error {
+				return usageError{errors.New("write limiter completion bash, zsh, fish or powershell")}
+			}
+		}
+	}
 	return root
+}
+
+// checkFlags rejects flags that were given without a text, because a script passes one if its variable is not
+// set. The database of the environment must not take the place of that one.
+func checkFlags(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "note" {
+			err = fmt.Errorf("--%s is empty; write a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 // version returns the version of the module, which go install records.

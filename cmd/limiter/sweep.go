@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,21 +69,27 @@ func (a *app) sweep() *cobra.Command {
 }
 
 // runSweep sweeps until every row was visited, limit rows were deleted, or the time is over. The last
-// two do not end it if they are 0. The error is not that of a context that ended.
+// two do not end it if they are 0. If the context ends, there is an error only if a statement waited for half of
+// the time, and nothing was deleted.
 func (a *app) runSweep(ctx context.Context, db *database.DB, store database.Store, limit int64, longest time.Duration) (sweepJSON, error) {
 	var rows int64
 	if a.terminal() != nil && !db.SweepsPages(ctx) {
 		rows = db.CountRows(ctx, "", database.Kinds()...)
 	}
-	if longest > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, longest)
-		defer cancel()
-	}
 	look := func() database.Progress {
 		p := database.SweepProgress(store)
 		p.Total = max(p.Total, rows)
 		return p
+	}
+	var halfway atomic.Int64 // what was visited in the first half of longest, which is a second at least
+	halfway.Store(-1)
+	if longest > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, longest)
+		defer cancel()
+		if longest >= time.Second {
+			defer time.AfterFunc(longest/2, func() { halfway.Store(look().Visited) }).Stop()
+		}
 	}
 	began := time.Now()
 	p := startProgress(a.terminal(), func(step int) string {
@@ -104,10 +111,13 @@ func (a *app) runSweep(ctx context.Context, db *database.DB, store database.Stor
 	if result.Complete {
 		result.Position = ""
 	}
-	if ctx.Err() != nil {
-		err = nil
+	switch waited := halfway.Load() == end.Visited; {
+	case ctx.Err() == nil:
+		return result, err
+	case n == 0 && waited && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return result, fmt.Errorf("no statement ended in the last %v; a table may be locked: %w", longest/2, err)
 	}
-	return result, err
+	return result, nil
 }
 
 func (a *app) printSweep(s sweepJSON) error {

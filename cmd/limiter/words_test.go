@@ -14,8 +14,10 @@ import (
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
+	"github.com/jackc/pgx/v5"
 
 	program "github.com/sqlimit/limiter/cmd/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestMissingTables(t *testing.T) {
@@ -104,6 +106,11 @@ func TestUsageErrors(t *testing.T) {
 		{quota + "--period day --window 24h", "only --limit goes with them"},
 		{quota + "--period day --limit 0", "--limit is 0; it must be 1 to 2^60"},
 		{"override set exports alice --limit 3 --period day", "unknown flag: --period"},
+		{"migrate down --yes --database=", "--database is empty"},
+		{"peek login alice --key-hex=", "--key-hex is empty"},
+		{"sweep --from=", "--from is empty"},
+		{"help nosuch", `no command "nosuch"`},
+		{"completion bash2", `unknown command "bash2"`},
 		{"sweep --limit -1", "negative"},
 		{"sweep --from elsewhere", "that limiter sweep has printed"},
 		{"top --every 10ms", "--every"},
@@ -159,7 +166,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	db := migratedSQLite(t)
-	for _, args := range []string{"peek login alice", "reset login alice", "sweep", "sweep -o json", "top", "doctor", "override list"} {
+	for _, args := range []string{"peek login alice", "reset login alice", "sweep", "sweep -o json", "top", "doctor", "override list", "help top"} {
 		cmd := command(t.Context(), db.url, strings.Fields(args)...)
 		var stderr strings.Builder
 		cmd.Stdout, cmd.Stderr = full, &stderr
@@ -182,6 +189,11 @@ func TestSweepThatFails(t *testing.T) {
 		t.Errorf("%+v, want exit code 3 and the rows that were deleted", a)
 	}
 	contains(t, a.stderr, "terminating connection")
+	conn, err := pgx.Connect(t.Context(), db.url)
+	must(t, err)
+	must(t, testenv.ErrorOf(conn.PgConn().Exec(t.Context(), "BEGIN; LOCK limiter_token_buckets").ReadAll()))
+	fails(t, db.url, 3, []string{"a table may be locked"}, "sweep", "--for", "1s")
+	must(t, conn.Close(t.Context()))
 }
 
 func TestSweepOnANarrowTerminal(t *testing.T) {
@@ -206,16 +218,12 @@ func TestExitCodeOfALostConnection(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
-	t.Parallel()
-	contains(t, succeeds(t, "", "--version").stdout, "limiter version ")
-}
-
 func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/cli.md")
 	must(t, err)
 	page := string(text)
+	contains(t, succeeds(t, "", "--version").stdout, "limiter version ")
 	_, list, _ := strings.Cut(succeeds(t, "", "help").stdout, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	commands := regexp.MustCompile(`(?m)^  (\w+)`).FindAllStringSubmatch(list, -1)
