@@ -31,10 +31,10 @@ var tables = map[string]struct {
 	"Keys by what they have left": {"left keys", 4, "0 to 10 %|1"},
 	"Tables":                      {"table rows dead_rows hot_updates last_autovacuum", len(migrations.Tables()), "limiter_"},
 	"Keys with the least left":    {"limiter key policy remaining lim percent_left resets_at", 4, `api|empty|token bucket|0|10|0.0|`},
-	"Overrides in force":          {"limiter key kind capacity note expires_at", 1, `api|\000\377|bucket|5|a note|`},
+	"Overrides in force":          {"limiter key kind capacity note expires_at", 2, `api|\000\377|bucket|5|a note|`},
 }
 
-// fill writes rows of two limiters and an override. One key is not text.
+// fill writes rows of two limiters, and overrides of two. One key is not text.
 func fill(t *testing.T, conn *pgx.Conn, dsn string) {
 	t.Helper()
 	db, err := sql.Open("pgx", dsn)
@@ -58,7 +58,8 @@ func fill(t *testing.T, conn *pgx.Conn, dsn string) {
 		}
 	}
 	query(t, conn, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at)
-		VALUES ('api', '\x00ff', 'bucket', 5, 5, 60000000000, 'a note', NULL), ('api', 'past', 'window', 5, NULL, 60000000000, NULL, 1)`)
+		VALUES ('api', '\x00ff', 'bucket', 5, 5, 60000000000, 'a note', NULL), ('api', 'past', 'window', 5, NULL, 60000000000, NULL, 1),
+			('new', 'key', 'limit', 9, NULL, NULL, NULL, NULL); CREATE SCHEMA other; CREATE TABLE other.limiter_leases ()`)
 }
 
 func TestKeys(t *testing.T) {
@@ -88,7 +89,7 @@ func TestKeys(t *testing.T) {
 			}
 		}
 		_, limiters := query(t, conn, names)
-		if want := []string{"api", "day"}; !slices.Equal(limiters, want) {
+		if want := []string{"api", "day", "new"}; !slices.Equal(limiters, want) {
 			t.Fatalf("the variable has the limiters %q, want %q", limiters, want)
 		}
 		chosen := "'" + strings.Join(limiters, "','") + "'" // as Grafana's sqlstring has it
