@@ -74,10 +74,10 @@ func OnRefusal(f func(context.Context, Call, limiter.Result)) Option {
 // f for [limiter.ErrCanceled]: the caller left, or the call's own deadline left too little time.
 //
 // The default is to log the error by a [github.com/sqlimit/limiter/limiterslog.Log]: to slog.Default, at
-// most once a minute for each interceptor and class of errors, and never with a key. ErrNoKey and
-// [limiter.ErrExceedsCapacity] are warnings that say what to fix, at most one a minute for each Cause.
-// The text of an error that the application's key function wrote is not logged: see [middleware.NoKey].
-// Nor is [limiter.ErrKeyBusy].
+// most once a minute for each interceptor and class of errors. ErrNoKey and [limiter.ErrExceedsCapacity] are
+// warnings that say what to fix, at most one a minute for each Cause. No line has a key, unless the error of a
+// function of [limiter.WithPolicyFor] does, whose text is logged. That of an error that the application's key
+// function wrote is not: see [middleware.NoKey]. Nor is [limiter.ErrKeyBusy].
 func OnError(f func(context.Context, Call, error)) Option {
 	if f == nil {
 		panic("grpclimiter: OnError got nil; pass a function, or leave the option out")
