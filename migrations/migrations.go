@@ -182,11 +182,24 @@ func (m *migrator) status(ctx context.Context) ([]MigrationStatus, error) {
 	if err != nil {
 		return nil, err
 	}
+	var db database.DBTxConn = m.db
+	if exists && m.dialect == Postgres {
+		tx, err := m.db.BeginTx(ctx, nil)
+		if err != nil {
+			return nil, fmt.Errorf("migrations: %w", err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		// In some query modes pgx gets times as text, and reads no other style.
+		if _, err := tx.ExecContext(ctx, `SET LOCAL DateStyle = ISO`); err != nil {
+			return nil, fmt.Errorf("migrations: %w", err)
+		}
+		db = tx
+	}
 	var list []MigrationStatus
 	for _, source := range p.ListSources() {
 		s := MigrationStatus{Version: source.Version, Name: path.Base(source.Path)}
 		if exists {
-			found, err := m.versions.GetMigration(ctx, m.db, source.Version)
+			found, err := m.versions.GetMigration(ctx, db, source.Version)
 			switch {
 			case err == nil:
 				s.Applied, s.AppliedAt = found.IsApplied, found.Timestamp

@@ -40,7 +40,7 @@ func TestWithSchema(t *testing.T) {
 	})
 }
 
-func TestHostileSearchPath(t *testing.T) {
+func TestHostileSettings(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		run(t, d.DB, `CREATE SCHEMA evil`, dbtest.TrapOperators("evil"),
@@ -53,7 +53,7 @@ func TestHostileSearchPath(t *testing.T) {
 		before := evil.dump(t)
 		for _, path := range []string{"evil, pg_catalog", "evil", "nowhere", ""} {
 			in := d
-			in.DB = d.open(t, "search_path", path)
+			in.DB = d.open(t, "search_path", path, "datestyle", "German", "default_query_exec_mode", "exec")
 			in.SetMaxOpenConns(1)
 			in.up(t)
 			in.wantApplied(t, true)
