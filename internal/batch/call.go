@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -32,6 +33,7 @@ type Call struct {
 	before   uint64    // how many answers the store had then
 	retried  bool      // failed together with others, and is sent once more
 	renewed  bool      // has got its full time again, when it was sent after others
+	sentSlow time.Time // when it was sent first while its key was slow
 	hold     *Hold     // waits for the key itself; nil if the call waits for its outcome
 	slot     bool      // also waits for a slot of the line
 	waited   bool      // the store answered others while a Hold, or the call of a Lock, waited

@@ -13,9 +13,9 @@ import (
 )
 
 // A row that another session has locked must not stop other keys. A statement waits for a row lock
-// for [Config.LockWait] at most. If that is too short, the key is slow: its next statement may wait
-// as long as its time limit allows, but needs one of the [Slots]. If that statement waits 100 ms or
-// longer in vain, the key fails fast: one call asks again at most every 100 ms, and the others fail at
+// for [Config.LockWait] at most. If that is too short, the key is slow: its next statements may wait
+// as long as its time limit allows, but need one of the [Slots]. If a call waits 100 ms or longer in
+// vain for its row, the key fails fast: one call asks again at most every 100 ms, and the others fail at
 // once, except releases. See DESIGN.md, "A locked row stops only its key".
 
 const (
@@ -53,12 +53,13 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again.
+// whether its calls may be sent again: of a slow key, while its call can wait for at least Config.LockWait.
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool) {
 	q.setSlow(k)
-	again = st.from != &q.slow && q.config.LockWait > 0
+	calls := st.Groups[0].Calls
+	again = q.config.LockWait > 0 && (st.from != &q.slow || opcontext.LongestLockWait(calls[0].ctx) >= q.config.LockWait)
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
-	full := slices.ContainsFunc(st.Groups[0].Calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
+	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
 	failFast := !again && full && time.Since(st.sent) >= askAgain
 	if failFast {
 		k.failFast = err

@@ -93,8 +93,10 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
-// LockWait returns for how long a statement under ctx may wait for a row lock: at most what [Begin] was told,
-// and at most 4/5 of the time that is left. So the server ends the wait, and the connection survives. LockWait
+// LockWait returns for how long a statement under ctx may wait for a lock: at most what [Begin] was told, and
+// at most 2/5 of the time that is left. PostgreSQL applies lock_timeout to each wait of a statement, and a row
+// costs two if another session waits for it as well. So the server ends the wait, and the connection survives. A
+// row that transactions change in turn costs more waits. Then the time limit may cut the statement off. LockWait
 // reports false if ctx has no time limit.
 func LockWait(ctx context.Context) (d time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
@@ -119,7 +121,7 @@ func LongestLockWait(ctx context.Context) (d time.Duration) {
 	return d
 }
 
-func (c *Context) longestLockWait() time.Duration { return time.Until(c.due) / 5 * 4 }
+func (c *Context) longestLockWait() time.Duration { return time.Until(c.due) / 5 * 2 }
 
 // Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
 // when it sends an operation that waited while the store answered others. If the caller's deadline
