@@ -31,11 +31,15 @@ var (
 	// Nothing was charged, and the caller may retry later. The store did not fail, so [StoreFailed]
 	// returns false and no failure policy applies: overloading a key does not bypass its limit.
 	//
+	// An [AllowAll] also fails with ErrKeyBusy if other processes keep locking its rows, for less than
+	// 100 ms at a time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] and not
+	// [ErrNotApplied].
+	//
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
 	// While a transaction holds the key's row, callers in the queue may get ErrKeyBusy. An operation
-	// that was sent fails with [ErrNotApplied], on Citus perhaps with [ErrOutcomeUnknown]. A failure
-	// policy applies to these two: see [FailOpen].
+	// that was sent fails with [ErrNotApplied]. On Citus, or if transactions change the row in turn, it
+	// may fail with [ErrOutcomeUnknown]. A failure policy applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown means that the store failed after the operation may have reached it. The

@@ -21,7 +21,7 @@ import (
 //   - [ErrNotApplied]: the operation was certainly not carried out.
 //   - [ErrOutcomeUnknown]: the operation may have been carried out.
 //   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out in a queue of this process before
-//     it was sent.
+//     it was sent. Of DoAll, see [ErrKeyBusy].
 //   - [ErrMisconfigured]: an operator must act.
 //   - [ErrCanceled]: ctx ended.
 //   - [ErrInvalid]: the operation itself is wrong.

@@ -89,19 +89,17 @@ func (d *allDecision) doNow(ctx context.Context) error {
 }
 
 const (
-	// allTries is how often doQueued begins anew because another session has locked a row.
+	// allTries is how often doQueued sends its statement.
 	allTries = 20
-	// leastTry is the least lock wait for which it does so.
-	leastTry = 4 * time.Millisecond
-	// longLock is the shortest wait for a row that counts as a failure of the store.
+	// longLock is the shortest wait, for a row or for the answer to a later try, that counts as a failure of
+	// the store.
 	longLock = 100 * time.Millisecond
 )
 
-// tooLate reports whether ctx leaves too little time for another try. If the time limit ended its statement, the
-// outcome would be unknown.
+// tooLate reports whether ctx leaves less than 50 ms for another try. If the time limit ended its statement, the
+// outcome would be unknown. On an overloaded row a statement may take longer than 25 ms.
 func tooLate(ctx context.Context) bool {
-	left, ok := opcontext.LockWait(ctx)
-	return ok && left < leastTry
+	return opcontext.LongestLockWait(ctx) < lockWait
 }
 
 var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", limiter.ErrNotApplied, limiter.ErrKeyBusy)
@@ -113,15 +111,15 @@ var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", li
 func (d *allDecision) doQueued(ctx context.Context) error {
 	d.first = 0
 	busy, awaited := false, noneLocked
-	for n := range allTries {
-		if n > 0 && tooLate(ctx) {
-			break
-		}
-		waited, err := d.try(ctx, n == 0)
+	for tries, again := 0, false; tries < allTries && !(again && tooLate(ctx)); again = true {
+		sent, waited, err := d.try(ctx, !again)
 		if err != nil || d.locked == noneLocked {
 			return err
 		}
-		busy = busy || waited || n > 0
+		if sent {
+			tries++
+		}
+		busy = busy || waited || again
 		if d.locked == awaited { // Lock found it free, so another session may be adding the next row
 			d.locked = (awaited + 1) % len(d.ops)
 		}
@@ -139,17 +137,18 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 	return errRowsBusy
 }
 
-// try holds the keys and sends the statement. waited reports whether the store answered others while try
-// waited: then the store is not at fault if the time ends. With renew, the operation then gets its full time
-// again.
-func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err error) {
+// try holds the keys and sends the statement; sent reports whether it did. waited reports whether the store
+// answered others while try waited: then the store is not at fault if the time ends. With renew, the operation
+// then gets its full time again. Without it, this is a later try, which others have left little time. If the
+// time limit soon cuts off its statement, the error matches ErrKeyBusy, whatever the outcome.
+func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, err error) {
 	d.locked = noneLocked
 	answered := false
 	h, err := batch.HoldAll(ctx, d.queues, d.ops, renew)
 	defer func() { h.End(answered, err) }()
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
-		return h.Waited(), nil
+		return false, h.Waited(), nil
 	}
 	if h.Last >= 0 && d.boundsWaits {
 		d.first = h.Last // other processes probably wait for this row as well
@@ -170,9 +169,13 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 		if h.Waited() && ctx.Err() != nil {
 			err = batch.Unsent(ctx, true)
 		}
-		return h.Waited(), err
+		return false, h.Waited(), err
 	}
+	began := time.Now()
 	err = d.runOn(ctx, conn, write, func(db DB) error { return d.carryOut(ctx, db) })
+	if !renew && ctx.Err() != nil && limiter.StoreFailed(err) && time.Since(began) < longLock {
+		err = fmt.Errorf("%w: other processes kept locking the rows: %w", limiter.ErrKeyBusy, err)
+	}
 	answered = err == nil
 	if isLocked(err) {
 		d.locked, err = d.first, nil
@@ -180,7 +183,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 	if err == nil {
 		d.counters.Answers.Add(1)
 	}
-	return h.Waited(), err
+	return true, h.Waited(), err
 }
 
 // carryOut carries out the takes on db by one statement, which is sent twice if rows are missing. settle
