@@ -34,6 +34,7 @@ type Client struct {
 	kind  Kind
 	name  string // of its limiters
 	proxy *cutproxy.Proxy
+	has   func(key string) bool // whether the worker whose connections are cut has a key; nil without Citus
 	pool  *pgxpool.Pool
 	db    *pgx.Conn // past the proxy
 
@@ -54,10 +55,31 @@ func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	w := &Client{mode: mode, kind: kind, name: fmt.Sprint(mode.Name, "/", kind.number)}
-	conn := config.ConnConfig
-	w.proxy = cutproxy.New(t, int(conn.Port))
-	conn.Host, conn.Port = "127.0.0.1", uint16(w.proxy.Port())
+	w := &Client{mode: mode, kind: kind, name: fmt.Sprint(mode.Name, "/", kind.number), proxy: cutproxy.New(t, int(config.ConnConfig.Port))}
+	config.ConnConfig.Host, config.ConnConfig.Port = "127.0.0.1", uint16(w.proxy.Port())
+	err = w.connect(t, dsn, config)
+	return w, err
+}
+
+// NewCitusClient returns a Client to the coordinator of dsn, which has the tables in a schema. It cuts what the
+// coordinator sends to a worker through a proxy. has reports whether that worker has a key. See [Client.CutWorker].
+func NewCitusClient(t testing.TB, dsn, schema string, kind Kind, proxy *cutproxy.Proxy, has func(key string) bool) (*Client, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	mode := Mode{pool: pgx.QueryExecModeCacheStatement, opts: []postgres.Option{postgres.WithSchema(schema), postgres.WithCitus()}}
+	w := &Client{mode: mode, kind: kind, name: fmt.Sprintf("%d/%d", kind.number, proxy.Port()), proxy: proxy, has: has}
+	if err := w.connect(t, dsn, config); err != nil {
+		return nil, err
+	}
+	_, err = w.db.Exec(t.Context(), "SET search_path = "+schema)
+	return w, err
+}
+
+// connect makes the Client's connections and limiters.
+func (w *Client) connect(t testing.TB, dsn string, config *pgxpool.Config) (err error) {
+	conn, mode, kind := config.ConnConfig, w.mode, w.kind
 	conn.ConnectTimeout = timeout
 	conn.DefaultQueryExecMode = mode.pool
 	config.MaxConns = 1
@@ -66,24 +88,24 @@ func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) 
 		conn.RuntimeParams["default_transaction_isolation"] = "repeatable read"
 	}
 	if w.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config); err != nil {
-		return nil, err
+		return err
 	}
 	t.Cleanup(w.pool.Close)
 	store, err := postgres.New(w.pool, mode.opts...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.makeLimiters(store); err != nil {
-		return nil, err
+		return err
 	}
 	if w.db, err = pgx.Connect(t.Context(), dsn); err != nil {
-		return nil, err
+		return err
 	}
 	t.Cleanup(w.Close)
 	if kind.strict { // the store finds out that transactions of its pool see a snapshot
 		_, err = w.limiters[bucket].Allow(t.Context(), strictKey)
 	}
-	return w, err
+	return err
 }
 
 const strictKey = "strict"
@@ -103,6 +125,7 @@ type limit string
 const (
 	bucket, window limit = "bucket", "window" // with room
 	wider          limit = "wider"            // a bucket of another capacity
+	sliding        limit = "sliding"          // a sliding window with room
 	tight, narrow  limit = "tight", "narrow"  // a bucket and a window of 1
 	counts         limit = "counts"           // a window that counts refusals
 	line, rota     limit = "line", "rota"     // a bucket and a window of which 1 can be booked ahead
@@ -123,6 +146,7 @@ func (w *Client) makeLimiters(store limiter.Store) (err error) {
 		rota:   limiter.FixedWindow{Limit: 1, Window: time.Hour},
 
 		calendar: limiter.CalendarWindow{Limit: 1000, Period: limiter.Year},
+		sliding:  limiter.SlidingWindow{Limit: 1000, Window: 100 * never},
 	} {
 		options := []limiter.Option{limiter.WithTimeout(timeout)}
 		if name == rota {
@@ -152,11 +176,11 @@ func (w *Client) Close() {
 
 // ready prepares an operation on new keys, which have the same length as those before.
 func (w *Client) ready() error {
-	w.serial++
-	w.keys, w.releases = w.keys[:0], 0
-	for i := range 3 {
-		w.keys = append(w.keys, fmt.Sprintf("%08d%c", w.serial, 'a'+i))
+	key := func(i int) string { return fmt.Sprintf("%08d%c", w.serial, 'a'+i) }
+	for w.serial++; w.has != nil && !w.has(key(0)); {
+		w.serial++
 	}
+	w.keys, w.releases = []string{key(0), key(1), key(2)}, 0
 	if w.unheeded {
 		w.unheeded = false
 		// The first call finds the connection broken.

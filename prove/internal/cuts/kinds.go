@@ -98,6 +98,33 @@ func Kinds() []Kind {
 		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(bucket)), act: once(refund(bucket))},
 		{Name: "decision over several limits in a transaction", unit: 1, joint: true, strict: true, statements: []string{theBegin, theAll, theCommit}, act: all(three...)},
 	}
+	return numbered(kinds)
+}
+
+// CitusKinds are those for [NewCitusClient]. Each writes a row that is there.
+func CitusKinds() (kinds []Kind) {
+	for _, l := range []limit{bucket, sliding} {
+		for _, k := range []Kind{
+			{Name: "take", unit: 1, act: once(take(l))},
+			{Name: "reservation", unit: 1, act: once(reserve(l))},
+			{Name: "charge", unit: 1, act: once(charge(l))},
+			{Name: "refund", unit: -1, act: once(refund(l))},
+			{Name: "reset", unit: -2, act: once(reset(l))},
+			{Name: "decision over one limit", unit: 1, act: all(l)},
+			{Name: "decision over several limits", unit: 1, joint: true, setup: setupAll(l, l, l), act: all(l, l, l)},
+		} {
+			if k.Name = string(l) + " " + k.Name; k.setup == nil {
+				k.setup = twice(take(l))
+			}
+			kinds = append(kinds, k)
+		}
+	}
+	return numbered(append(kinds,
+		Kind{Name: "acquire", unit: 1, setup: setup(acquire), act: once(acquire)},
+		Kind{Name: "release", unit: -1, setup: twice(acquire), act: once(release)}))
+}
+
+func numbered(kinds []Kind) []Kind {
 	for i := range kinds {
 		kinds[i].number = i
 	}
@@ -132,7 +159,10 @@ var (
 		return false, testenv.ErrorOf(l.Peek(ctx, key))
 	})
 	refund = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) { return l.Refund(ctx, key, 1) })
-	reset  = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
+	charge = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
+		return true, testenv.ErrorOf(l.Charge(ctx, key, 1))
+	})
+	reset = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
 		return true, l.Reset(ctx, key)
 	})
 
@@ -221,8 +251,7 @@ func together(l limit) func(*Client) []answer {
 		// The first key has two takes: they are one row, of two units.
 		return meet(w, slices.Concat(w.keys[:1], w.keys), []string{"ahead", "ahead, too"}, func(ctx context.Context, w *Client, key string) (bool, error) {
 			if key == w.keys[2] {
-				_, err := w.limiters[l].Charge(ctx, key, 1)
-				return true, err
+				return charge(l)(ctx, w, key)
 			}
 			return take(l)(ctx, w, key)
 		})

@@ -151,6 +151,23 @@ func (w *Client) Cut(cut cutproxy.Cut) (found Finding, err error) {
 	return found, nil
 }
 
+// CutWorker does the operation on a Citus cluster, with a connection to the worker that is cut. It reports whether the
+// operation sent so many bytes there. The error says what is wrong.
+func (w *Client) CutWorker(cut cutproxy.Cut) (reached bool, found Finding, err error) {
+	a, err := w.attempt(cut)
+	for outcome.Of(false, err) == outcome.NotApplied { // the coordinator keeps connections that an earlier cut broke
+		a, err = w.attempt(cut)
+	}
+	if err != nil {
+		return false, found, fmt.Errorf("without a cut: %w", err)
+	}
+	// A transaction whose second COMMIT was lost stays prepared until the coordinator recovers it.
+	if _, err = w.db.Exec(context.Background(), "SELECT recover_prepared_transactions()"); err == nil {
+		found, err = w.judge(a)
+	}
+	return a.cut, found, err
+}
+
 // mayBeUnknown reports whether something may have been carried out where a connection was
 // cut, as far as the client can tell: not by a read, nor while the connection was made.
 func (w *Client) mayBeUnknown(cut cutproxy.Cut) bool {
