@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -196,64 +195,6 @@ func TestSecondTakeHasAnOlderClock(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Every grant of a busy key, put in the order in which the row went through
-// them, is what the algorithm answers when it is run alone.
-func TestBusyKeyEqualsASequentialRun(t *testing.T) {
-	cases := map[limiter.Policy]func(a, b limiter.State) int{
-		limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Millisecond}: func(a, b limiter.State) int {
-			return cmp.Compare(a.Row.FullAt, b.Row.FullAt)
-		},
-		limiter.FixedWindow{Limit: 5, Window: 7 * time.Millisecond}: func(a, b limiter.State) int {
-			return cmp.Or(cmp.Compare(a.Row.Start, b.Row.Start), cmp.Compare(a.Row.Used, b.Row.Used))
-		},
-	}
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		stores := [2]*postgres.Store{d.store(t, schema, nil), d.store(t, schema, nil)}
-		for policy, order := range cases {
-			var mu sync.Mutex
-			var grants []limiter.State
-			each(workers, func(worker int) {
-				op := take(policy, "busy", 1)
-				if worker%4 == 0 {
-					op.MaxWait = 9 * time.Millisecond // reservations among the takes
-				}
-				for range 20 {
-					s, err := stores[worker%2].Do(t.Context(), op)
-					if err != nil {
-						t.Errorf("%T: %v", policy, err)
-						return
-					}
-					if s.Took {
-						mu.Lock()
-						grants = append(grants, s)
-						mu.Unlock()
-					}
-				}
-			})
-			slices.SortFunc(grants, order)
-			replay(t, policy, grants)
-		}
-	})
-}
-
-func replay(t *testing.T, policy limiter.Policy, grants []limiter.State) {
-	t.Helper()
-	op := take(policy, "busy", 1)
-	op.MaxWait = 9 * time.Millisecond // what was granted with less passes with it, too
-	var row limiter.Row
-	for i, got := range grants {
-		next, want := op.Apply(row, got.Now)
-		want.Tick = got.Tick
-		if got != want {
-			t.Fatalf("%T: grant %d of %d is\n%+v, want\n%+v", policy, i, len(grants), got, want)
-		}
-		row = next
-	}
-	if len(grants) < 10 {
-		t.Errorf("%T: only %d grants", policy, len(grants))
-	}
 }
 
 // A trigger skips each write, so operations lose every race.
