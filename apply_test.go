@@ -55,8 +55,8 @@ func TestApplyAtEdges(t *testing.T) {
 		{"a reset of a window leaves only its policy", op(limiter.OpReset, window(5, 10), 0), row(100, 3, 105, 10, 5), 106 * s, row(0, 0, 0, 10, 5), true, 0},
 		{"a block moves back by whole windows with the clock", op(limiter.OpCharge, window(5, 10), 1), blocked, 90*s - 1, moved, false, 0},
 		{
-			"a window that ran longer is full where its start is not ahead",
-			op(limiter.OpCharge, window(5, 10), 1), row(101, 1, 100, 1, 5), 100 * s, row(100, 6, 100, 10, 5), false, 0,
+			"a window that ran longer is blocked where its start is not ahead",
+			op(limiter.OpCharge, window(5, 10), 1), row(101, 1, 100, 1, 5), 100 * s, row(100, 1<<62, 100, 10, 5), false, 0,
 		},
 		{"a charge with an older clock keeps the row's clock", op(limiter.OpCharge, window(5, 10), 1), row(110, 3, 111, 10, 5), 109 * s, row(110, 4, 111, 10, 5), true, 0},
 		{

@@ -103,9 +103,10 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 	case OpBlock:
 		b.block(op, row, now, s)
 	case OpRefund:
-		// The row's own step and fill time: it may have been charged under another policy. Bookings would
-		// be outstanding if the row, at its time or now, were fuller than an empty bucket can be. More than
-		// a bucket holds would fill it just the same.
+		// The row's own step and fill time: it may have been charged under another policy. Bookings are
+		// outstanding if the row is full later than an empty bucket would be. That counts from the row's
+		// clock if it is ahead, because a statement reads its clock before it waits for the row. More than a
+		// bucket holds would fill it just the same.
 		if row.FullAt > now && row.FullAt <= max(now, row.At)+row.Limit*row.Period {
 			row.FullAt = max(0, row.FullAt-min(op.Cost, row.Limit)*row.Period)
 			s.Took = true

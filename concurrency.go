@@ -60,9 +60,9 @@ func (c *Concurrency) Policy() InFlight { return c.limiter.policy.(InFlight) }
 // Lease with Allowed false and no error, and writes nothing.
 //
 // The Lease is never nil, also with an error. The errors are those of [Limiter.AllowN]. If the store leaves
-// the outcome unknown, TryAcquire also sends it one release, and waits for that for up to [WithTimeout], at
-// most 1 s, even after ctx has ended. The same holds for the fallback of [FailLocal]. If the release fails or
-// overtakes the acquire, the place stays taken until the lease ends, or until a [Lease.Release] that gets there
+// the outcome unknown, TryAcquire also sends one release. It waits for it for up to [WithTimeout], at most 1 s,
+// even after ctx has ended. The same holds for the fallback of [FailLocal]. If the release fails or overtakes
+// the acquire, the place stays taken until the lease ends, or until a [Lease.Release] that reaches the store
 // after the acquire.
 func (c *Concurrency) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return c.acquire(ctx, key, 0)

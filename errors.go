@@ -26,20 +26,19 @@ var (
 	// the caller may retry it. The store may not have sent it, because earlier operations failed.
 	ErrNotApplied = errors.New("limiter: not applied")
 
-	// ErrKeyBusy comes together with [ErrNotApplied]. It means that an operation timed out in this
-	// process, in a queue, before it was sent: there are more callers than the store can serve.
-	// Nothing was charged, and the caller may retry later. The store did not fail, so [StoreFailed]
-	// returns false and no failure policy applies: overloading a key does not bypass its limit.
+	// ErrKeyBusy means that an operation timed out behind others: there are more callers than the store
+	// can serve. The store did not fail, so [StoreFailed] returns false and no failure policy applies:
+	// overloading a key does not bypass its limit.
 	//
-	// An [AllowAll] also fails with ErrKeyBusy if other processes keep locking its rows, for less than
-	// 100 ms at a time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] and not
-	// [ErrNotApplied].
+	// It usually comes with [ErrNotApplied]. Then nothing was charged, and the caller may retry later. An
+	// [AllowAll] also fails with it if other processes keep locking its rows, for less than 100 ms at a
+	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
-	// While a transaction holds the key's row, callers in the queue may get ErrKeyBusy. An operation
-	// that was sent fails with [ErrNotApplied]. On Citus, or if transactions change the row in turn, it
-	// may fail with [ErrOutcomeUnknown]. A failure policy applies to these two: see [FailOpen].
+	// While a transaction holds the key's row, callers that wait in this process may get ErrKeyBusy. Others
+	// fail with [ErrNotApplied]. On Citus, or if transactions change the row in turn, they may fail with
+	// [ErrOutcomeUnknown]. A failure policy applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown means that the store failed after the operation may have reached it. The

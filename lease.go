@@ -23,7 +23,7 @@ type Lease struct {
 	limiter  *Limiter
 	op       Op          // the acquire
 	store    atomic.Bool // the store may have the lease
-	fallback atomic.Bool // the fallback has it
+	fallback atomic.Bool // the fallback may have it
 	released atomic.Bool // Release was called
 }
 

@@ -255,14 +255,15 @@ func (w *windows) earlierWindow(row *Row, t int64) (start, length int64) {
 }
 
 // convert converts a row to windows of another length or start. If the row's window has not begun, it
-// becomes the window of this policy that contains its start. That one is full if it has begun. A window that
-// is still running keeps its count. A block stays a block.
+// becomes the window of this policy that contains its start. If that one has begun, it is blocked: the row may
+// stand for a booking, which may have replaced the mark of a block. A window that is still running keeps its
+// count. A block stays a block.
 func (w *windows) convert(row Row, clock, current int64) Row {
 	switch {
 	case row.Start > clock:
 		row.Start, _ = w.at(row.Start)
-		if row.Start <= clock && row.Used < maxUsed {
-			row.Used = w.lim
+		if row.Start <= clock {
+			row.Used = maxUsed
 		}
 	case row.Start+row.Period <= clock:
 		row.Start, row.Used = current, 0

@@ -108,9 +108,10 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 //
 // The default is to log the error by a [github.com/sqlimit/limiter/limiterslog.Log]: to slog.Default, at
 // most once a minute for each middleware and class of errors. ErrNoKey and [limiter.ErrExceedsCapacity] are
-// warnings that say what to fix, at most one a minute for each Cause. No line has a key, unless the error of a
-// function of [limiter.WithPolicyFor] does, whose text is logged. That of an error that the application's key
-// function wrote is not: see [middleware.NoKey]. Nor is [limiter.ErrKeyBusy].
+// warnings that say what to fix, at most one a minute for each Cause. The text of an
+// error of [limiter.WithPolicyFor]'s function is logged as it is, so it must not contain a key. No other line has
+// one. The text of an error of the application's key function is not logged: see [middleware.NoKey]. Nor is
+// [limiter.ErrKeyBusy].
 func OnError(f func(*http.Request, error)) Option {
 	if f == nil {
 		panic("handler: OnError got nil; pass a function, or leave the option out")

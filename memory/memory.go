@@ -31,7 +31,7 @@ const (
 )
 
 // Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets expired rows.
-// So it holds at most about twice the most keys that were in use at a time, or 16,000. The zero Store is
+// So it holds at most about twice as many keys as were ever in use at once, or 16,000 if that is more. The zero Store is
 // ready for use. A Store is safe for concurrent use, and must not be copied.
 type Store struct {
 	clock  func() time.Time // nil for time.Now

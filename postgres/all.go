@@ -106,8 +106,8 @@ var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", li
 
 // doQueued carries out the takes in the caller's goroutine when no other operation of this process on
 // one of their keys is in flight. If another session has locked a row, doQueued releases the keys, waits
-// for that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and
-// the error is errRowsBusy.
+// for that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and the
+// error matches [limiter.ErrKeyBusy].
 func (d *allDecision) doQueued(ctx context.Context) error {
 	d.first = 0
 	busy, awaited := false, noneLocked
@@ -139,8 +139,8 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 
 // try holds the keys and sends the statement; sent reports whether it did. waited reports whether the store
 // answered others while try waited: then the store is not at fault if the time ends. With renew, the operation
-// then gets its full time again. Without it, this is a later try, which others have left little time. If the
-// time limit soon cuts off its statement, the error matches ErrKeyBusy, whatever the outcome.
+// then gets its full time again. Without it, this is a later try. If less than longLock is left and the time
+// limit cuts off its statement, the error matches ErrKeyBusy: others used up the time.
 func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, err error) {
 	d.locked = noneLocked
 	answered := false
@@ -171,9 +171,9 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 		}
 		return false, h.Waited(), err
 	}
-	began := time.Now()
+	late := !renew && opcontext.LongestLockWait(ctx) < longLock/5*2 // less than longLock is left
 	err = d.runOn(ctx, conn, write, func(db DB) error { return d.carryOut(ctx, db) })
-	if !renew && ctx.Err() != nil && limiter.StoreFailed(err) && time.Since(began) < longLock {
+	if late && ctx.Err() != nil && limiter.StoreFailed(err) {
 		err = fmt.Errorf("%w: other processes kept locking the rows: %w", limiter.ErrKeyBusy, err)
 	}
 	answered = err == nil

@@ -99,7 +99,7 @@ func TestOthersTakeWhileOneWaits(t *testing.T) {
 			took   bool
 		}{
 			"a refund":   {slow(5), 5, limiter.OpRefund, time.Hour, true},
-			"an acquire": {longest, 0, limiter.OpAcquire, limiter.ClockTolerance + 150*time.Millisecond, false},
+			"an acquire": {longest, 0, limiter.OpAcquire, limiter.ClockTolerance + 250*time.Millisecond, false},
 		} {
 			store, tx := d.store(t, schema, few(1)), begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 			if c.before > 0 {
@@ -111,7 +111,7 @@ func TestOthersTakeWhileOneWaits(t *testing.T) {
 			op = take(c.policy, name, 2)
 			op.Kind = c.waits
 			answer := d.send(bounded(t), t, store, op)
-			<-time.After(time.Until(now.Add(300 * time.Millisecond))) // the clock of the database is real
+			<-time.After(time.Until(now.Add(500 * time.Millisecond))) // the clock of the database is real
 			end(t, tx, true)
 			if s, err := answer(); err != nil || s.Took != c.took {
 				t.Errorf("%s took %t, want %t: %v", name, s.Took, c.took, err)

@@ -234,7 +234,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 				wantDecided(t, y)
 			})
 		}
-		for left, sent := range map[time.Duration]bool{30 * time.Millisecond: false, 80 * time.Millisecond: true} {
+		for left, sent := range map[time.Duration]bool{30 * time.Millisecond: false, 95 * time.Millisecond: true} {
 			t.Run(fmt.Sprintf("that leaves a second try %v, is busy", left), func(t *testing.T) {
 				var acquired atomic.Int64
 				var release func()
@@ -254,8 +254,8 @@ func TestAllowAllBesideALock(t *testing.T) {
 				}), slow(5), limiter.WithTimeout(overloadTimeout))
 				must(t, testenv.ErrorOf(allowAll(t, l, "m", "y")))
 				release = lock(t, "y")
-				if _, err := allowAll(t, l, "m", "y"); !errors.Is(err, limiter.ErrKeyBusy) || errors.Is(err, limiter.ErrOutcomeUnknown) != sent {
-					t.Errorf("%v, want ErrKeyBusy, and ErrOutcomeUnknown %v", err, sent)
+				if _, err := allowAll(t, l, "m", "y"); !errors.Is(err, limiter.ErrKeyBusy) || !sent && errors.Is(err, limiter.ErrOutcomeUnknown) {
+					t.Errorf("%v, want ErrKeyBusy, and ErrOutcomeUnknown only if it was sent (%t)", err, sent)
 				}
 			})
 		}
@@ -268,7 +268,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 				do(t, tx, take(slow(5), keys[len(keys)-1], 1))
 				r.take()
 				_, err := allowAll(t, l, keys...)
-				if sent := r.take(); !limiter.StoreFailed(err) || len(sent) > 40 {
+				if sent := r.take(); !limiter.StoreFailed(err) || len(sent) > 36 {
 					t.Errorf("%v: %v after %d statements: %v", keys, err, len(sent), sent)
 				}
 			}

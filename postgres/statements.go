@@ -47,11 +47,11 @@ type tableKey struct {
 	calendar bool
 }
 
-// rendered has the texts that all Stores of the process share, by [tableKey] and [allKey]. To render them
-// takes longer than a decision, and a Store may be made for each transaction.
+// rendered has the texts that all Stores of the process share, by [tableKey] and [allKey]. Rendering them
+// takes longer than a decision, and a caller may make a Store for each transaction.
 var rendered sync.Map
 
-// once returns what render has returned for key, in this process.
+// once returns the text for key. It calls render if no Store of the process has done so.
 func once[T any](key any, render func() T) T {
 	text, ok := rendered.Load(key)
 	if !ok {

@@ -34,15 +34,17 @@ const rest = 50 * time.Millisecond
 // historyRound is a round of the workload beside sweeps, recorded and checked. The store's clock reads now.
 func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, s sweeper, workers ...worker) {
 	h := openHistory(t, r, log, now, workers)
+	var swept int64
 	stop := repeat(r.Rand, 1, func(*rand.Rand, int) {
 		n, err := s.Sweep(t.Context(), 1_000_000)
-		if r.Count("expired rows swept", n); err != nil {
+		if swept += n; err != nil {
 			t.Error(err)
 		}
 		wait(t.Context(), rest)
 	})
 	h.Calls = startWorkers(t, workers...).calls(t, r)
 	stop()
+	r.Count("expired rows swept", swept)
 	closeHistory(t, r, log, h)
 }
 

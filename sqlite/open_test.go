@@ -40,7 +40,7 @@ func TestOpenPath(t *testing.T) {
 	if _, err := sqlite.New(nil); !errors.Is(err, limiter.ErrInvalid) {
 		t.Errorf("New(nil): %v, want ErrInvalid", err)
 	}
-	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "nul\x00.db": "zero byte"} {
+	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "sqlite:app.db": "pass the path alone", "nul\x00.db": "zero byte"} {
 		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), advice) {
 			t.Errorf("Open(%q): %v; want ErrInvalid with %q", path, err, advice)
 		}
@@ -184,7 +184,7 @@ func FuzzPath(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		store, err := sqlite.Open(path)
-		wrong := path == "" || strings.HasPrefix(path, "file:") || strings.Contains(path, "\x00")
+		wrong := path == "" || strings.HasPrefix(path, "file:") || strings.HasPrefix(path, "sqlite:") || strings.Contains(path, "\x00")
 		if wrong != errors.Is(err, limiter.ErrInvalid) || wrong != (err != nil) {
 			t.Fatalf("Open(%q): %v, want ErrInvalid: %t", path, err, wrong)
 		}

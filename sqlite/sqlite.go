@@ -64,8 +64,8 @@ func Open(path string) (*Store, error) {
 	switch {
 	case path == "":
 		return nil, invalid(`the path is empty; pass the path of a file, or ":memory:"`)
-	case strings.HasPrefix(path, "file:"):
-		return nil, invalid("the path starts with file:, but Open takes no URI; pass the path alone, or open the database with your own parameters and pass it to New")
+	case strings.HasPrefix(path, "file:") || strings.HasPrefix(path, "sqlite:"):
+		return nil, invalid("the path starts with file: or sqlite:, but Open takes no URI; pass the path alone, or open the database with your own parameters and pass it to New")
 	case strings.ContainsRune(path, 0):
 		return nil, invalid("the path has a zero byte, which no file name can have")
 	}

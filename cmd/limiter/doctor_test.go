@@ -89,6 +89,10 @@ func TestDoctorFinds(t *testing.T) {
 		{"no table of overrides", "tables", "limiter migrate up", []string{"DROP TABLE limiter_overrides"}},
 		{"no column", "decisions", "restore what is missing", []string{"ALTER TABLE limiter_token_buckets DROP COLUMN granted CASCADE"}},
 		{"no primary key", "decisions", "restore what is missing", []string{"ALTER TABLE limiter_fixed_windows DROP CONSTRAINT limiter_fixed_windows_pkey"}},
+		{"a full disk", "decisions", "free what the server lacks", []string{
+			"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE disk_full; END $$",
+			"CREATE TRIGGER full_disk BEFORE INSERT ON limiter_token_buckets EXECUTE FUNCTION full_disk()",
+		}},
 		{"a row policy", "decisions", "create a row-level security policy", []string{"ALTER TABLE limiter_token_buckets ENABLE ROW LEVEL SECURITY"}},
 		{"no page floor", "storage of limiter_token_buckets", "first 32 pages", []string{"TRUNCATE limiter_token_buckets"}},
 		{"no fillfactor", storage, "fillfactor = 70", []string{"ALTER TABLE limiter_fixed_windows RESET (fillfactor)"}},

@@ -110,8 +110,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// checkFlags rejects flags that were given without a text, because a script passes one if its variable is not
-// set. The database of the environment must not take the place of that one.
+// checkFlags rejects an empty text. A script passes one if its variable is not set, and the command must not then
+// use DATABASE_URL instead.
 func checkFlags(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "note" {

@@ -69,8 +69,8 @@ func (a *app) sweep() *cobra.Command {
 }
 
 // runSweep sweeps until every row was visited, limit rows were deleted, or the time is over. The last
-// two do not end it if they are 0. If the context ends, there is an error only if a statement waited for half of
-// the time, and nothing was deleted.
+// two do not end it if they are 0. If the context ends, that is no error, unless no statement ended in the second
+// half of longest and nothing was deleted.
 func (a *app) runSweep(ctx context.Context, db *database.DB, store database.Store, limit int64, longest time.Duration) (sweepJSON, error) {
 	var rows int64
 	if a.terminal() != nil && !db.SweepsPages(ctx) {
@@ -81,7 +81,7 @@ func (a *app) runSweep(ctx context.Context, db *database.DB, store database.Stor
 		p.Total = max(p.Total, rows)
 		return p
 	}
-	var halfway atomic.Int64 // what was visited in the first half of longest, which is a second at least
+	var halfway atomic.Int64 // what was visited when half of longest was over; -1 before, or if longest is below 1 s
 	halfway.Store(-1)
 	if longest > 0 {
 		var cancel context.CancelFunc

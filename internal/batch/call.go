@@ -23,20 +23,20 @@ type Call struct {
 	err     error
 
 	ctx      context.Context
-	answered chan bool // gets true when the call is finished; nil if the caller itself sends the call
-	finished bool      // its outcome is known
-	pushed   bool      // it is, or was, in a key's queue
-	sent     bool      // the operation may have been carried out
-	left     bool      // the caller has left, and the call must not be sent any more
-	busy     bool      // the store was not at fault when the caller left
-	answers  uint64    // how many answers the key had when the call arrived
-	before   uint64    // how many answers the store had then
-	retried  bool      // failed together with others, and is sent once more
-	renewed  bool      // has got its full time again, when it was sent after others
-	sentSlow time.Time // when it was sent first while its key was slow
-	hold     *Hold     // waits for the key itself; nil if the call waits for its outcome
-	slot     bool      // also waits for a slot of the line
-	waited   bool      // the store answered others while a Hold, or the call of a Lock, waited
+	answered chan bool     // gets true when the call is finished; nil if the caller itself sends the call
+	finished bool          // its outcome is known
+	pushed   bool          // it is, or was, in a key's queue
+	sent     bool          // the operation may have been carried out
+	left     bool          // the caller has left, and the call must not be sent any more
+	busy     bool          // the store was not at fault when the caller left
+	answers  uint64        // how many answers the key had when the call arrived
+	before   uint64        // how many answers the store had then
+	retried  bool          // failed together with others, and is sent once more
+	renewed  bool          // has got its full time again, when it was sent after others
+	rowWait  time.Duration // how long statements have waited in vain for its row
+	hold     *Hold         // waits for the key itself; nil if the call waits for its outcome
+	slot     bool          // also waits for a slot of the line
+	waited   bool          // the store answered others while a Hold, or the call of a Lock, waited
 }
 
 // calls are reused. A caller who got the outcome is the last to use a call, because a leader does nothing

@@ -17,4 +17,4 @@ func (q *Queue) InFlight() (shared, single, slow int) {
 }
 
 // LockError is the error of a call with this context whose statement waited too long for its row.
-func LockError(ctx context.Context, err error) error { return (&Call{ctx: ctx}).lockError(err, 0) }
+func LockError(ctx context.Context, err error) error { return (&Call{ctx: ctx}).lockError(err) }

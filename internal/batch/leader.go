@@ -6,7 +6,6 @@ import (
 	"errors"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
@@ -124,7 +123,7 @@ func (q *Queue) complete(st *Statement, err error) {
 			case c.decided && err == nil:
 				c.finish(nil)
 			case locked && !again:
-				c.finish(c.lockError(err, time.Since(st.sent)))
+				c.finish(c.lockError(err))
 			case err != nil && !again && (!retry || c.retried):
 				c.finish(err)
 			default:

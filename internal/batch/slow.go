@@ -57,10 +57,13 @@ func notSent(err error) error {
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool) {
 	q.setSlow(k)
 	calls := st.Groups[0].Calls
+	for _, c := range calls {
+		c.rowWait += time.Since(st.sent)
+	}
 	again = q.config.LockWait > 0 && (st.from != &q.slow || opcontext.LongestLockWait(calls[0].ctx) >= q.config.LockWait)
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
-	failFast := !again && full && time.Since(st.sent) >= askAgain
+	failFast := !again && full && calls[0].rowWait >= askAgain
 	if failFast {
 		k.failFast = err
 	}
@@ -87,10 +90,10 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool)
 // leader's statement has no deadline. The call's own context may have one that a client has chosen. A Lock that
 // first waited while the store answered others may have had little time left for its row: then the store is not
 // at fault.
-func (c *Call) lockError(err error, rowWait time.Duration) error {
+func (c *Call) lockError(err error) error {
 	short := opcontext.ShortDeadline(c.ctx)
 	switch {
-	case short == nil && c.waited && rowWait < askAgain:
+	case short == nil && c.waited && c.rowWait < askAgain:
 		return fmt.Errorf("%w: %w", limiter.ErrKeyBusy, err)
 	case short == nil:
 		return err

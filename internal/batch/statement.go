@@ -29,7 +29,7 @@ type Statement struct {
 	limited context.Context // of the statement, if a leader sends it
 	unsent  atomic.Bool     // Begin was not called yet
 	ended   bool            // the slot of the line has passed on to a Hold
-	sent    time.Time       // zero if it was not sent, or if the queue bounds no lock waits; of a slow key, when its call was sent first
+	sent    time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
 
 // statements are reused, because groups are most of what an operation would allocate.
@@ -87,12 +87,6 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	}
 	if q.config.Locked != nil {
 		st.sent = time.Now()
-		if c := st.Groups[0].Calls[0]; st.from == &q.slow { // it has one call
-			if c.sentSlow.IsZero() {
-				c.sentSlow = st.sent
-			}
-			st.sent = c.sentSlow
-		}
 	}
 	q.config.Counters.Sent(len(st.Groups), units)
 	return ctx, nil

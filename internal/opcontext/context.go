@@ -94,9 +94,10 @@ func Connected(ctx context.Context, fresh bool) {
 }
 
 // LockWait returns for how long a statement under ctx may wait for a lock: at most what [Begin] was told, and
-// at most 2/5 of the time that is left. PostgreSQL applies lock_timeout to each wait of a statement, and a row
-// costs two if another session waits for it as well. So the server ends the wait, and the connection survives. A
-// row that transactions change in turn costs more waits. Then the time limit may cut the statement off. LockWait
+// at most 2/5 of the time that is left. PostgreSQL applies lock_timeout to each wait of a statement. If
+// another session also waits for the row, the statement waits twice. So the server ends both waits in time, and
+// the connection survives. If transactions change the row in turn, there are more waits, and the time limit may cut
+// the statement off. LockWait
 // reports false if ctx has no time limit.
 func LockWait(ctx context.Context) (d time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)

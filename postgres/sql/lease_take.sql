@@ -2,8 +2,8 @@
 --
 -- If it took a place, it returns one row (1, now, at, ends, ids, lim). If it refused, it returns one row
 -- (0, now, at, ends, ids, lim) with the row that it found. It returns no row if another process took the last
--- place meanwhile. It neither does if the row is ahead of the clock: the statement may have waited for the row, and
--- what others took in that time must count.
+-- place meanwhile, or if the row is ahead of the clock. Then the statement may have waited for the row, and what
+-- others took in that time must count.
 --
 -- A place is taken only under the lock of the row, in DO UPDATE. A refusal may come from the snapshot: it
 -- takes no lock and writes nothing.

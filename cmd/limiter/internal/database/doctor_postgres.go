@@ -195,8 +195,11 @@ func (db *DB) checkDecisions(ctx context.Context, r *report) {
 			return
 		case err != nil:
 			advice := restoreAdvice
-			if isDenied(err) { // the privileges were checked, so a row policy denies it
+			switch {
+			case isDenied(err): // the privileges were checked, so a row policy denies it
 				advice = "create a row-level security policy for the role, or disable row-level security"
+			case isShort(err):
+				advice = "free what the server lacks"
 			}
 			r.bad("decisions", advice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(Line(err), "postgres: limiter: "))
 			return

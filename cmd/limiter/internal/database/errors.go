@@ -93,3 +93,9 @@ func isDenied(err error) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && server.Code == "42501"
 }
+
+// isShort reports whether the server lacks space on its disk, memory or another resource.
+func isShort(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && strings.HasPrefix(server.Code, "53")
+}
