@@ -60,8 +60,8 @@ func (logInUse) Error() string { return "the log is in use" }
 func (logInUse) Code() int     { return sqlitecode.Busy }
 
 // restart makes the log start from its beginning, in the space that it has. It waits up to readersLeave for
-// readers. If one stays, it does not wait for readers again for checkEvery. For another connection's copy it waits as long as the
-// operation may, because a slow disk needs longer.
+// readers. If one stays, it does not wait for readers again for checkEvery. For another connection's copy it
+// waits as long as the operation may, because a slow disk needs longer.
 func (p *rawPool) restart(ctx context.Context) {
 	latest := time.Now()
 	waits := latest.Sub(p.blocked) >= checkEvery
