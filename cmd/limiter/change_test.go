@@ -59,6 +59,7 @@ func TestBlock(t *testing.T) {
 			use(t, db.store, name, p, "bob", 1)
 		}
 		fails(t, db.url, 2, []string{"policies of kind bucket"}, "block", "login", "alice", "--for", "1h", "--limit", "3", "--window", "1h")
+		fails(t, db.url, 2, []string{`limiter "logim" has no row; known limiters: `, "--capacity"}, "block", "logim", "alice", "--for", "1h")
 
 		// The key's own row is of a former policy, and a limiter of requests in flight has the same name.
 		use(t, db.store, "moved", bucket, "alice", 1)
@@ -112,6 +113,7 @@ func TestOverride(t *testing.T) {
 		fails(t, db.url, 1, []string{"has no override"}, "override", "rm", "login", "alice")
 
 		use(t, db.store, "login", bucket, "bob", 1)
+		contains(t, succeeds(t, db.url, "override", "set", "logim", "alice", "--limit", "5").stdout, "limiter logim has no row; known limiters: login\n")
 		fails(t, db.url, 2, []string{"kind bucket"}, "override", "set", "login", "bob", "--limit", "5", "--window", "1h")
 		fails(t, db.url, 2, []string{"kind bucket"}, "override", "set", "login", "bob", "--limit", "5")
 

@@ -52,7 +52,13 @@ func (a *app) overrideSet() *cobra.Command {
 			if err := db.SetOverride(ctx, o); err != nil {
 				return err
 			}
-			return a.printOverrides([]database.Override{o})
+			if err := a.printOverrides([]database.Override{o}); err != nil || a.json() {
+				return err
+			}
+			if known, err := db.Known(ctx, name); err == nil && len(known.Limiters) > 0 { // the override is set in any case
+				fmt.Fprintf(a.out, "limiter %s has %s\n", name, show.Cell(known.String()))
+			}
+			return nil
 		})
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if flags.limitAlone() {

@@ -208,8 +208,11 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 			return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a rate limit", limiter.ErrInvalid, name)
 		}
 		if len(rows) == 0 {
-			return fmt.Errorf("%w: no key of limiter %q has state that tells its policy; pass --capacity and --interval, or --limit and --window",
-				limiter.ErrInvalid, name)
+			known, err := db.Known(ctx, name)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("%w: limiter %q has %s; pass --capacity and --interval, or --limit and --window", limiter.ErrInvalid, name, known)
 		}
 		policies = nil
 		for _, r := range rows { // of each kind, because the key's own row may be of a former policy
