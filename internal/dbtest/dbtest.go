@@ -35,6 +35,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -53,6 +54,9 @@ func atExit(stop func() error) {
 	stops.list = append(stops.list, stop)
 }
 
+// pgxCloses is a little longer than pgx may take to close a connection that it gave up.
+const pgxCloses = 16 * time.Second
+
 // Main runs the tests of a package, stops all servers that they started, looks for leaked
 // goroutines, and exits.
 func Main(m *testing.M) {
@@ -69,7 +73,11 @@ func Main(m *testing.M) {
 		code = max(code, 1)
 	}
 	if code == 0 { // a test that failed has left what it has left
-		if err := goleak.Find(); err != nil {
+		err := goleak.Find()
+		for end := time.Now().Add(pgxCloses); err != nil && time.Now().Before(end); {
+			err = goleak.Find()
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "dbtest:", err)
 			code = 1
 		}
