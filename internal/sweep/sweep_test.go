@@ -303,4 +303,11 @@ func TestSweepRests(t *testing.T) {
 	}
 }
 
+func TestCursorsAreInTheOrderOfTheKey(t *testing.T) {
+	a, b := sweep.Cursor{Name: "a", Key: []byte("z")}, sweep.Cursor{Name: "b", Key: []byte("y")}
+	if a.Compare(b) >= 0 || b.Compare(a) <= 0 {
+		t.Errorf("%+v is not before %+v", a, b)
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
