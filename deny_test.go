@@ -56,8 +56,16 @@ func TestDenyCacheDecidesAsTheStoreWould(t *testing.T) {
 			limiter.FixedWindow{Limit: 4, Window: 800 * time.Millisecond},
 		} {
 			d := newDenying(t, p)
+			peek := func(n int64, allowed bool) {
+				t.Helper()
+				if r, err := d.PeekN(t.Context(), "k", n); err != nil || r.Allowed != allowed || r.Source != store {
+					t.Errorf("%T: PeekN(%d) = %+v, %v; want Allowed %v by the store", p, n, r, err, allowed)
+				}
+			}
 			d.expect("k", 2, true, store)
+			peek(3, false) // the cache does not keep the refusal of a look
 			d.expect("k", 3, false, store)
+			peek(3, false) // and does not decide a look
 			for _, n := range []int64{3, 4} {
 				for _, wait := range []time.Duration{0, 10 * time.Millisecond} {
 					want, err := newLimiter(t, d.store.Store, p).Reserve(t.Context(), "k", n, wait)
@@ -71,9 +79,7 @@ func TestDenyCacheDecidesAsTheStoreWould(t *testing.T) {
 					<-time.After(time.Millisecond)
 				}
 			}
-			if r, err := d.Peek(t.Context(), "k"); err != nil || !r.Allowed || r.Source != store {
-				t.Errorf("%T: Peek = %+v, %v", p, r, err)
-			}
+			peek(1, true)
 			d.expect("k", 2, true, store) // which fits
 		}
 	})
@@ -111,8 +117,11 @@ func TestWithClockMovesTheDenyCache(t *testing.T) {
 func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 	t.Parallel()
 	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0))
-	wall, mono := int64(1e18), int64(0)
-	d.SetDenyClock(func() (int64, int64) { return wall, mono })
+	wall, mono, step := int64(1e18), int64(0), time.Duration(0)
+	d.SetDenyClock(func() (int64, int64) {
+		defer func() { wall, step = wall+int64(step), 0 }() // the clock is stepped while the store is asked
+		return wall, mono
+	})
 	calls := []struct {
 		wall, mono time.Duration
 		want       limiter.Source
@@ -138,6 +147,12 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 		if r := d.expect("k", 1, false, c.want); t.Failed() {
 			t.Fatalf("call %d: %+v", i, r)
 		}
+	}
+	for _, during := range []time.Duration{-time.Hour, time.Hour} {
+		wall, step = wall-1, during
+		d.expect("k", 1, false, store)
+		wall -= int64(during)
+		d.expect("k", 1, false, store) // although the clock is right again
 	}
 }
 
