@@ -81,15 +81,23 @@ func TestWait(t *testing.T) {
 			waits(t.Context(), t, w, 1, want)
 		}
 	})
-	inBubble(t, "fails at once if the deadline comes before the turn", func(t *testing.T, l *limiter.Limiter) {
+	inBubble(t, "fails at once if the deadline comes before the turn", func(t *testing.T, _ *limiter.Limiter) {
+		store := &spyStore{Store: memory.New()}
+		l := newLimiter(t, store, oncePerSecond)
 		nextTurn(t, l, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
 		defer cancel()
 		waits(ctx, t, l, 1, 0, limiter.ErrExceedsMaxWait, context.DeadlineExceeded)
+		if store.calls != 2 {
+			t.Errorf("%d operations, want 2: the wait books nothing, and cancels nothing", store.calls)
+		}
 		nextTurn(t, l, time.Second) // nothing was booked
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		waits(ctx, t, l, 1, 2*time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		elapsed(t, time.Second, func() { _ = l.Wait(ctx, "k") }) // its turn does not come after the deadline
 	})
 	inBubble(t, "gives its turn back if the context ends", func(t *testing.T, l *limiter.Limiter) {
 		nextTurn(t, l, 0)
