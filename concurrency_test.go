@@ -143,6 +143,7 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				if name == "fallback" {
 					first, fail = &spyStore{err: limiter.ErrNotApplied}, limiter.FailLocal(store)
 				}
+				source := map[bool]limiter.Source{false: limiter.SourceStore, true: limiter.SourceLocal}[name == "fallback"]
 				var seen observed
 				con := newConcurrency(t, first, fail, limiter.WithTimeout(2*time.Second), seen.option())
 				lease, err := con.TryAcquire(t.Context(), "k")
@@ -162,8 +163,11 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				if sent := sentTo(store); !slices.Equal(sent, c.sends) {
 					t.Errorf("sent %v, want %v", sent, c.sends)
 				}
-				if n := len(seen); n != len(c.sends) || seen[n-1].Op != acquire || !errors.Is(seen[n-1].Err, c.err) {
+				if n := len(seen); n != len(c.sends) || seen[n-1].Op != acquire || !errors.Is(seen[n-1].Err, c.err) || c.again && seen[0].Result.Source != source {
 					t.Errorf("observed %+v", seen)
+				}
+				if held, err := lease.Extend(t.Context(), time.Hour); held != passes || err != nil {
+					t.Errorf("Extend: %v, %v, want %v", held, err, passes)
 				}
 				for range 2 {
 					must(t, lease.Release(t.Context()))
