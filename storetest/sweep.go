@@ -175,6 +175,9 @@ var sweepCases = []testCase{
 					f.Errorf("Sweep(%d) = %d, %v, want ErrInvalid", limit, n, err)
 				}
 			}
+			if n, err := sw.Sweep(context.Background(), 1); n > 1 || err != nil {
+				f.Errorf("Sweep(1) = %d, %v, want no error", n, err)
+			}
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			if n, err := sw.Sweep(ctx, 10); n != 0 || !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) {
