@@ -12,8 +12,17 @@ import (
 func TestDoAllOnAnExpiredEntry(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(2_000_000_000, 0)
-	s := New(WithClock(func() time.Time { return now }))
+	var sh *shard
+	s := New(WithClock(func() time.Time {
+		if sh != nil && sh.mu.TryLock() {
+			t.Fatal("DoAll reads the clock without the lock of its shard")
+		}
+		return now
+	}))
 	old := limiter.Op{Kind: limiter.OpTake, Name: "w", Key: "k", Policy: limiter.FixedWindow{Limit: 1, Window: time.Hour}, Cost: 1}
+	for i := 0; hashOf(&old)%shards == 0; i++ { // DoAll must find this shard: 0 is the default
+		old.Key = strconv.Itoa(i)
+	}
 	take := func(ops ...limiter.Op) (took bool) {
 		t.Helper()
 		states, err := s.DoAll(t.Context(), ops)
@@ -26,7 +35,7 @@ func TestDoAllOnAnExpiredEntry(t *testing.T) {
 		t.Fatal("the first take is refused")
 	}
 	// Fill the entry's shard until the next row makes it forget expired ones.
-	sh := &s.shards[hashOf(&old)%shards]
+	sh = &s.shards[hashOf(&old)%shards]
 	added := limiter.Op{Kind: limiter.OpTake, Name: "b", Policy: limiter.PerHour(1), Cost: 1}
 	for i := 0; ; i++ {
 		if added.Key = strconv.Itoa(i); hashOf(&added)%shards != hashOf(&old)%shards {
