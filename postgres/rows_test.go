@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -12,12 +13,14 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// decisions are the ways in which a store decides. count is how many operations rowtest compares.
-var rowRuns = []struct {
+// rowRun is a way in which a store decides. count is how many operations rowtest compares.
+type rowRun struct {
 	name string
 	pool bool // it needs the queue of a pool
 	run  func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int)
-}{
+}
+
+var rowRuns = []rowRun{
 	{"by one statement", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.Run(t, s, r, count) }},
 	{"settled", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
 		rowtest.Run(t, postgres.Settled{Store: s}, r, count)
@@ -35,8 +38,18 @@ var rowRuns = []struct {
 	{"mixed calls", true, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.RunMixed(t, s, r, count) }},
 }
 
-// Whatever a row holds, a store answers what Op.Apply returns, and leaves the same row.
-func TestRows(t *testing.T) {
+// Whatever a row holds, a store answers what Op.Apply returns, and leaves the same row. Each way to decide has a
+// test of its own, because a mutant of one need not try the others.
+func TestRows(t *testing.T)          { onRows(t, "by one statement") }
+func TestRowsSettled(t *testing.T)   { onRows(t, "settled") }
+func TestRowsLocked(t *testing.T)    { onRows(t, "under the lock") }
+func TestRowsOfAll(t *testing.T)     { onRows(t, "several limits by one statement") }
+func TestRowsOfAllInTx(t *testing.T) { onRows(t, "several limits in a transaction") }
+func TestRowsOfMerged(t *testing.T)  { onRows(t, "merged takes") }
+func TestRowsOfMixed(t *testing.T)   { onRows(t, "mixed calls") }
+
+func onRows(t *testing.T, way string) {
+	run := rowRuns[slices.IndexFunc(rowRuns, func(r rowRun) bool { return r.name == way })]
 	onPostgres(t, func(t *testing.T, d *database) {
 		for i, h := range handles {
 			t.Run(h.name, func(t *testing.T) {
@@ -54,32 +67,36 @@ func TestRows(t *testing.T) {
 				default:
 					conn = connect(t, d.dsn)
 				}
-				for _, c := range rowRuns {
-					schema := d.schema(t)
-					if !c.pool || pooled {
-						t.Run(c.name, func(t *testing.T) { c.run(t, storeOn(t, db, schema), rows{conn, schema}, count) })
-					}
+				if schema := d.schema(t); !run.pool || pooled {
+					run.run(t, storeOn(t, db, schema), rows{conn, schema}, count)
 				}
 			})
 		}
-		t.Run("bytea in the escape format", func(t *testing.T) { // an added row comes back with its key
-			schema := d.schema(t)
-			rowtest.RunMerged(t, d.store(t, schema, func(c *pgxpool.Config) {
-				c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-				c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
-			}), rows{connect(t, d.dsn), schema}, 50)
-		})
+	})
+}
+
+// An added row comes back with its key.
+func TestRowsInEscapeFormat(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		rowtest.RunMerged(t, d.store(t, schema, func(c *pgxpool.Config) {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+			c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+		}), rows{connect(t, d.dsn), schema}, 50)
 	})
 }
 
 // Whatever another session makes of a row between the snapshot of a statement and its lock, the store decides
 // by the row that it locks.
-func TestRowsThatChange(t *testing.T) {
+func TestRowsThatChange(t *testing.T) { onChangingRows(t) }
+
+// PostgreSQL runs these statements as well.
+func TestRowsThatChangeOnCitus(t *testing.T) { onChangingRows(t, postgres.WithCitus()) }
+
+func onChangingRows(t *testing.T, opts ...postgres.Option) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for _, opts := range [][]postgres.Option{nil, {postgres.WithCitus()}} { // PostgreSQL runs those statements as well
-			schema := d.schema(t)
-			rowtest.RunChanged(t, d.store(t, schema, nil, opts...), changing{rows{connect(t, d.dsn), schema}, d}, 200)
-		}
+		schema := d.schema(t)
+		rowtest.RunChanged(t, d.store(t, schema, nil, opts...), changing{rows{connect(t, d.dsn), schema}, d}, 200)
 	})
 }
 
