@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -111,17 +112,32 @@ var clockCases = []testCase{
 		},
 	},
 	{
-		"an own clock may be late by a window",
-		"an operation whose clock is behind the row's by up to the window counts in the row's window; by more it finds a clock that was set back",
+		"an own clock may be late by the shorter window",
+		"an operation with its own clock may be late by the shorter of the two windows, or by 2 s if that is more: it finds the row as it is; a clock that is 1 ns later was set back",
 		func(f *fixture) {
-			w := f.limiter("w", window(5, 10*s))
-			for key, back := range map[string]time.Duration{"in": 10 * s, "out": 10*s + ns} {
-				f.at(time.Hour)
-				f.passes(w, key, 1)
-				f.at(time.Hour - back)
-				r := f.allow(w, key, 1)
-				if r.Allowed != (key == "in") {
-					f.Errorf("%v back: %+v, want Allowed %v", back, r, key == "in")
+			for i, c := range []struct {
+				was, p limiter.Policy
+				late   time.Duration
+			}{
+				{window(5, 10*s), window(5, 10*s), 10 * s},
+				{window(5, 10*s), window(5, time.Minute), 10 * s},
+				{window(5, s), window(5, s), 2 * s},
+				{window(5, s), daily(5), 2 * s},
+				{bucket(1, s), bucket(1, s), 2 * s},
+				{sliding(5, s), sliding(5, s), 2 * s},
+				{sliding(5, 160*s), sliding(5, 320*s), 160 * s},
+			} {
+				l := f.limiter(fmt.Sprint(i), c.p)
+				for key, late := range map[string]time.Duration{"in": c.late, "out": c.late + ns} {
+					f.at(day)
+					f.passes(f.limiter(fmt.Sprint(i), c.was), key, 1)
+					end := day + f.peek(l, key).ResetAfter
+					f.at(day - late)
+					r := f.allow(l, key, 1)
+					kept := day-late+r.ResetAfter == end
+					if in := key == "in"; kept != in || limiter.KindOf(c.p) == limiter.KindWindow && r.Allowed != in {
+						f.Errorf("%v late by %v: %+v, want that it finds the row as it was: %v", c.p, late, r, in)
+					}
 				}
 			}
 		},
