@@ -45,9 +45,9 @@ func TestAllowAllChoosesThePolicyOnce(t *testing.T) {
 		calls++
 		return limiter.PerHour(10 * calls), nil
 	}))
-	r, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: l, Key: "k"}, limiter.Claim{Limiter: l, Key: "k", Cost: 3})
-	if err != nil || !r.Allowed || calls != 1 {
-		t.Errorf("%+v, %v after %d calls, want one", r, err, calls)
+	r, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: l, Key: "k"}, limiter.Claim{Limiter: l, Key: "other"}, limiter.Claim{Limiter: l, Key: "k", Cost: 3})
+	if err != nil || !r.Allowed || calls != 2 || r.Each[1].Remaining != 19 || r.Each[2].Remaining != 6 {
+		t.Errorf("%+v, %v after %d calls, want one for each key", r, err, calls)
 	}
 }
 
