@@ -60,6 +60,11 @@ func TestNewPolicies(t *testing.T) {
 		{"start day of a week", limiter.CalendarWindow{Limit: 1, Period: limiter.Week, StartDay: 1}, "leave StartDay out, or pass Month"},
 		{"local time", limiter.CalendarWindow{Limit: 1, Period: limiter.Day, Location: time.Local}, "pass what time.LoadLocation returned"},
 
+		{"sliding limit 0", limiter.SlidingWindow{Window: time.Second}, "SlidingWindow.Limit is 0; it must be 1 to 2^60"},
+		{"sliding limit over 2^60", limiter.SlidingWindow{Limit: 1<<60 + 1, Window: time.Second}, "SlidingWindow.Limit"},
+		{"sliding window under 16 ms", limiter.SlidingWindow{Limit: 1, Window: 16*time.Millisecond - 1}, "at least 16ms"},
+
+		{"sliding window of 16 ms", limiter.SlidingWindow{Limit: 1 << 60, Window: 16 * time.Millisecond}, ""},
 		{"calendar of 2^60", limiter.CalendarWindow{Limit: 1 << 60, Period: limiter.Year}, ""},
 		{"month from day 31", limiter.CalendarWindow{Limit: 1, Period: limiter.Month, StartDay: 31, Location: time.UTC}, ""},
 		{"fixed zone", limiter.CalendarWindow{Limit: 1, Period: limiter.Week, Location: time.FixedZone("here", 5400)}, ""},
@@ -108,6 +113,11 @@ func TestTokenBucketStep(t *testing.T) {
 		b := limiter.TokenBucket{Capacity: 1, Refill: test.refill, Interval: test.interval}
 		if got := b.Step(); got != test.want {
 			t.Errorf("Step of %d in %v = %d ns, want %d", test.refill, test.interval, got, test.want)
+		}
+	}
+	for window, want := range map[time.Duration]time.Duration{-1: 0, 0: 0, 1: 1, 16: 1, 17: 2, 32: 2, thirtyYears: thirtyYears / 16} {
+		if got := (limiter.SlidingWindow{Limit: 1, Window: window}).Slice(); got != want {
+			t.Errorf("Slice of %d ns = %d ns, want %d", window, got, want)
 		}
 	}
 }
