@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,17 @@ func TestApplyAtEdges(t *testing.T) {
 	cancelBucket.Booked = limiter.State{Row: booked, Now: 10 * s}
 	larger, slower, empty, refilled := booked, booked, booked, booked
 	larger.Limit, slower.Period, empty.FullAt, refilled.FullAt = 6, 2*s, 15*s, 10*s
+	small := limiter.Row{FullAt: 10 * s, At: 10 * s, Period: s, Limit: 1}
+	ending := op(limiter.OpTake, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2001}, 1)
+	ending.MaxWait = 3000
+	near := op(limiter.OpTake, window(5, 60), 1)
+	near.MaxWait = 12 * time.Second
+	slide := limiter.SlidingWindow{Limit: 5, Window: 16 * time.Second}
+	slid := func(start, at int64) limiter.Row { // with a count of 1 in the newest slice
+		return limiter.Row{Start: start, At: at, List: strings.Repeat("\x00", 8*18-1) + "\x01", Period: s, Limit: 5}
+	}
+	coarse, last := slid(100*s, 100*s), slid(117*s, 117*s)
+	coarse.Period, last.List = 2*s, last.List[:8]+strings.Repeat(last.List[8*17:], 17) // in the oldest slice that counts
 	for _, test := range []struct {
 		name string
 		op   limiter.Op
@@ -84,6 +96,22 @@ func TestApplyAtEdges(t *testing.T) {
 			limiter.Row{FullAt: ahead.FullAt + 10*s - stepped.At + s, At: 10 * s, Period: s, Limit: 500},
 			true, 0,
 		},
+		{"a reset bucket of another policy is full", op(limiter.OpCharge, bucket(5), 1), limiter.Row{Period: s, Limit: 1}, 60 * s, limiter.Row{FullAt: 61 * s, At: 60 * s, Period: s, Limit: 5}, true, 0},
+		{"a bucket 1 ns before it expires keeps its tokens", op(limiter.OpCharge, bucket(5), 1), small, 3610*s - 1, limiter.Row{FullAt: 3615*s - 1, At: 3610*s - 1, Period: s, Limit: 5}, true, 0},
+		{"a bucket that has expired is full", op(limiter.OpCharge, bucket(5), 1), small, 3610 * s, limiter.Row{FullAt: 3611 * s, At: 3610 * s, Period: s, Limit: 5}, true, 0},
+		{"a look converts a bucket that is too small", op(limiter.OpLook, bucket(6), 6), booked, 10 * s, limiter.Row{FullAt: 21 * s, At: 10 * s, Period: s, Limit: 6}, false, 0},
+		{
+			"a take that may wait longer than its tokens take waits for the bookings", ending,
+			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}, 10 * s,
+			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}, false, 9001,
+		},
+		{"a refusal waits until the next window is within reach", near, row(100, 5, 105, 10, 5), 105 * s, row(100, 5, 105, 10, 5), false, 3 * s},
+		{"a window keeps its count if the clock is set back within it", op(limiter.OpTake, window(5, 60), 1), row(60, 1, 110, 60, 5), 70 * s, row(60, 2, 70, 60, 5), true, 0},
+		{"a look that passes does not write that the clock was set back", op(limiter.OpLook, window(5, 60), 0), row(60, 1, 110, 60, 5), 70 * s, row(60, 1, 110, 60, 5), false, 0},
+		{"a sliding window begins with the slice at the clock", op(limiter.OpTake, slide, 1), limiter.Row{}, 10 * s, slid(10*s, 10*s), true, 0},
+		{"a slice that has begun is not ahead after a step back", op(limiter.OpTake, slide, 5), slid(100*s, 100*s), 97*s + 1, slid(97*s, 97*s+1), false, 0},
+		{"a look converts slices while the oldest one counts", op(limiter.OpLook, slide, 1), coarse, 117 * s, last, false, 0},
+		{"a reset of a sliding window leaves only its policy", op(limiter.OpReset, slide, 0), slid(100*s, 100*s), 100 * s, row(0, 0, 0, 1, 5), true, 0},
 		{"a wait in the row's time is rounded up", waiting, fast, 10 * s, fast, false, 1000},
 		{
 			"a conversion of nearly 64 bits does not overflow",
