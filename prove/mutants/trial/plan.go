@@ -15,6 +15,7 @@ type Suite struct {
 	Only    string        // matches those that are used; empty: all
 	Skip    string        // matches those that are not used; empty: none
 	Takes   time.Duration // about, on two cores
+	All     bool          // however long it takes, each test runs that reaches a mutant
 }
 
 // documents matches the root's tests of documents and workflows.
@@ -49,7 +50,7 @@ var Plan = []Target{
 	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}}},
 	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
 	{"postgres", "^TestRows", []Suite{
-		{Package: "./postgres", Only: "^Test(Rows|CalendarEdge)", Takes: time.Minute},
+		{Package: "./postgres", Only: "^Test(Rows|CalendarEdge)", Takes: time.Minute, All: true},
 		// TestRefusalsWriteNoWAL reads the log of the whole server, which other tests use at the same time.
 		{Package: "./postgres", Skip: "^Test(Rows|CalendarEdge|RefusalsWriteNoWAL$)", Takes: 4 * time.Minute},
 	}},

@@ -34,6 +34,7 @@ func (c *Campaign) program(pkg string) string {
 // suite is tests of one package.
 type suite struct {
 	pkg   string // from the root of the repository: "./memory"
+	all   bool   // see [Suite]
 	tests []*test
 }
 
@@ -66,7 +67,7 @@ func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", pkg, err, out)
 	}
 	only, skip := regexp.MustCompile(which.Only), regexp.MustCompile(which.Skip)
-	s := &suite{pkg: pkg}
+	s := &suite{pkg: pkg, all: which.All}
 	for _, name := range strings.Fields(string(out)) {
 		if only.MatchString(name) && (which.Skip == "" || !skip.MatchString(name)) {
 			s.tests = append(s.tests, &test{name: name, run: name})
@@ -104,9 +105,9 @@ func (c *Campaign) quick(ctx context.Context, target Target) (suites []*suite, e
 			if t.bad != "" {
 				return nil, fmt.Errorf("%s %s: %s", s.pkg, t.run, t.bad)
 			}
-			suites = append(suites, &suite{s.pkg, []*test{t}})
+			suites = append(suites, &suite{pkg: s.pkg, tests: []*test{t}})
 		}
-		suites = append(suites, &suite{s.pkg, []*test{{name: "all", run: strings.Join(all, "|"), took: which.Takes}}})
+		suites = append(suites, &suite{pkg: s.pkg, tests: []*test{{name: "all", run: strings.Join(all, "|"), took: which.Takes}}})
 	}
 	return suites, nil
 }
@@ -172,7 +173,7 @@ func (s *suite) reaching(site int) []*test {
 	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
 	left := max(leastTime, total/10)
 	for i, t := range tests {
-		if left -= t.took; left < 0 && i >= leastTests {
+		if left -= t.took; left < 0 && i >= leastTests && !s.all {
 			return tests[:i]
 		}
 	}
