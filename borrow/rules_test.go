@@ -94,7 +94,9 @@ func TestOnlyTakesOfBuckets(t *testing.T) {
 	})
 	run(t, "a result is that of one after another", 100, func(f *fixture) {
 		for i := range int64(100) {
-			if res := f.allow(1, true); res.Remaining != 999-i || res.Taken != 1 || res.Source != limiter.SourceStore {
+			<-time.After(time.Millisecond)
+			reset := time.Duration(i+1)*time.Hour - time.Duration(i)*time.Millisecond
+			if res := f.allow(1, true); res.Remaining != 999-i || res.Taken != 1 || res.Source != limiter.SourceStore || res.ResetAfter != reset {
 				f.Fatalf("take %d: %+v", i, res)
 			}
 		}
@@ -110,6 +112,8 @@ func TestHoldingEnds(t *testing.T) {
 	}{
 		{"the time is not over", ttl - 1, 0, true, false},
 		{"the time is over", ttl, 0, false, true},
+		{"the time is over and the clock was set back a little", ttl, -10 * time.Millisecond, false, true},
+		{"the clock was set back a bit more", ttl, -10*time.Millisecond - 1, false, false},
 		{"a copy continues within the ttl", ttl / 4, ttl / 2, true, false},
 		{"a copy continues after the ttl", ttl / 4, 3 * ttl / 4, false, false},
 		{"the process was frozen for long", 0, time.Hour, false, false},
@@ -148,6 +152,7 @@ func TestOperationsEndHolding(t *testing.T) {
 			return testenv.ErrorOf(f.store.Do(ctx, limiter.Op{Kind: limiter.OpCancel, Name: "test", Key: "k", Policy: hourly, Cost: 1}))
 		}},
 		{limiter.OpTake, func(f *fixture) error { return testenv.ErrorOf(f.limiter(f.store, other).Allow(ctx, "k")) }},
+		{limiter.OpTakeUpTo, func(f *fixture) error { return testenv.ErrorOf(f.limiter(f.store, other).AllowUpTo(ctx, "k", 1)) }},
 	} {
 		kind := c.kind.String()
 		run(t, "before a "+kind+" the tokens go back", 100, func(f *fixture) {
@@ -167,7 +172,7 @@ func TestOperationsEndHolding(t *testing.T) {
 				f.Errorf("then the store got %s", show(ops))
 			}
 		})
-		if c.kind == limiter.OpTake {
+		if c.kind == limiter.OpTake || c.kind == limiter.OpTakeUpTo {
 			continue
 		}
 		run(t, "nobody borrows during a "+kind, 100, func(f *fixture) {
@@ -189,6 +194,9 @@ func TestOperationsEndHolding(t *testing.T) {
 			release := f.block(limiter.OpTakeUpTo)
 			own, waits := f.ask(ctx, 1), f.ask(ctx, 1) // the store decides the second one
 			testenv.Must(f, c.do(f))
+			if c.kind == limiter.OpReset {
+				testenv.Must(f, charge(f))
+			}
 			release(nil)
 			first, second, stats := <-own, <-waits, f.store.Stats()
 			if !first.Allowed && c.kind != limiter.OpBlock || second.err != nil || f.holds() != 0 {
@@ -245,6 +253,7 @@ func TestChunk(t *testing.T) {
 	} {
 		run(t, c.what, c.n, func(f *fixture) {
 			f.l = f.limiter(f.store, c.policy)
+			<-time.After(time.Hour)
 			for range c.takes {
 				f.allow(c.cost, true)
 				<-time.After(c.every)

@@ -3,6 +3,7 @@ package borrow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,11 +61,11 @@ func TestBorrow(t *testing.T) {
 		f.hold()
 		<-time.After(ttl / 2)
 		release := f.block(limiter.OpTakeUpTo)
-		own := f.ask(ctx, 4)
+		own := f.ask(ctx, 14)
 		<-time.After(ttl / 2)
+		release(nil) // 13, which are too few without the 3
 		release(nil)
 		f.granted(own)
-		f.state(1, 7+5-3)
 		f.stats(3, 0)
 	})
 	run(t, "does not take a caller whose context has ended", 1000, func(f *fixture) {
@@ -220,8 +221,12 @@ func TestGiveBack(t *testing.T) {
 		h := holding{policy: hourly, tokens: 5}
 		h.state.Row.Period = 10
 		var carried, back int64
-		for range 10 {
-			back += h.refund(instant{7, 7}, &carried) // 70 in all, of which a tenth comes back each
+		h.charged = instant{100, 200}
+		for i := range int64(10) {
+			back += h.refund(instant{104 + i%2*3, 207 - i%2*3}, &carried) // 70 in all, of which a tenth comes back each
+		}
+		if all := h.refund(instant{157, 257}, &carried); all != 0 || carried != 0 {
+			f.Errorf("%d are given back and %d ns carried over after all came back by themselves", all, carried)
 		}
 		if back != 50-7 {
 			f.Errorf("%d of 50 are given back, want 43", back)
@@ -262,7 +267,7 @@ func TestFailedBorrow(t *testing.T) {
 	run(t, "is the last if the store cannot take up to a cost", 1000, func(f *fixture) {
 		f.inner.before = func(op limiter.Op) error {
 			if op.Kind == limiter.OpTakeUpTo {
-				return errors.ErrUnsupported
+				return fmt.Errorf("inner: %w", errors.ErrUnsupported)
 			}
 			return nil
 		}
