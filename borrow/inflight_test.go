@@ -3,6 +3,7 @@ package borrow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,24 +123,33 @@ func TestShutdown(t *testing.T) {
 	ctx := context.Background()
 	run(t, "gives back what is held, of all keys", 1000, func(f *fixture) {
 		f.hold()
-		for _, key := range []string{"a", "f", "c"} {
-			for range 2 * busy {
-				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, key)))
+		const keys = 2000 // so that each shard has several
+		for key := range keys {
+			for range busy {
+				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, fmt.Sprint(key))))
 			}
 		}
-		if stats := f.store.Stats(); stats.Holdings != 4 {
-			f.Errorf("%+v", stats)
-		}
-		for range 2 {
-			testenv.Must(f, f.store.Shutdown(ctx))
-		}
-		f.state(0, 4)
-		if stats := f.store.Stats(); stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
+		if stats := f.store.Stats(); stats.Holdings != keys+1 {
 			f.Errorf("%+v", stats)
 		}
 		f.sent()
-		f.allow(1, true)
-		f.sends(op(limiter.OpTake, 1))
+		stop := make(chan struct{})
+		f.inner.before = func(limiter.Op) error { <-stop; return nil }
+		go func() { testenv.Must(f, f.store.Shutdown(ctx)) }()
+		if synctest.Wait(); len(f.sent()) != 16 {
+			f.Error("it has not 16 statements in flight")
+		}
+		close(stop)
+		testenv.Must(f, f.store.Shutdown(ctx))
+		f.state(0, 4)
+		if stats := f.store.Stats(); stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+keys {
+			f.Errorf("%+v", stats)
+		}
+		for range 2 * busy {
+			f.sent()
+			f.allow(1, true)
+			f.sends(op(limiter.OpTake, 1))
+		}
 	})
 	run(t, "waits for a borrow in flight", 1000, func(f *fixture) {
 		f.hold()
@@ -170,8 +180,10 @@ func TestShutdown(t *testing.T) {
 		if err := f.store.Shutdown(ended); !errors.Is(err, limiter.ErrCanceled) || f.holds() != 3 {
 			f.Errorf("%v; %d are held", err, f.holds())
 		}
+		f.allow(1, true)
+		f.sends(op(limiter.OpTake, 1))
 		testenv.Must(f, f.store.Shutdown(ctx))
-		f.state(0, 4)
+		f.state(0, 4+1)
 	})
 	run(t, "says that a borrow in flight lost tokens", 1000, func(f *fixture) {
 		f.hold()

@@ -16,7 +16,7 @@ func TestResetComesAfterRefunds(t *testing.T) {
 			sh := f.store.shardOf(&limiter.Op{Name: "test", Key: "k"})
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
-			for i := range maxHoldings / shards {
+			for i := range maxHoldings/shards + 1 {
 				f.store.entry(sh, &limiter.Op{Name: "test", Key: fmt.Sprint(i)}, f.store.clocks())
 			}
 		},

@@ -37,15 +37,20 @@ func TestBorrow(t *testing.T) {
 		}
 	})
 	during("sets aside what its own take needs", 3, func(f *fixture, release func(error)) {
+		<-time.After(ttl / 2)
 		own, small := f.ask(ctx, 4), f.ask(ctx, 1)
 		if len(small) > 0 {
 			f.Error("the tokens were spent twice")
 		}
 		release(nil)
 		f.granted(own, small)
-		f.state(11, 3+4+13)
+		f.state(8-4-1, 4+8)
+		<-time.After(ttl / 2)
+		f.allow(1, true) // the 3 older tokens are spent
+		f.state(2, 4+8)
 	})
 	during("goes on when its caller leaves", 3, func(f *fixture, release func(error)) {
+		<-time.After(ttl / 2)
 		left, cancel := context.WithCancel(ctx)
 		own, waits := f.ask(left, 4), f.ask(left, 1)
 		cancel()
@@ -55,7 +60,10 @@ func TestBorrow(t *testing.T) {
 			}
 		}
 		release(nil)
-		f.state(16, 3+4+13)
+		f.state(8, 4+8)
+		<-time.After(ttl / 2)
+		f.allow(100, true) // all are as old as the 3
+		f.stats(8, 0)
 	})
 	run(t, "spends nothing that is older than the ttl", 1000, func(f *fixture) {
 		f.hold()
@@ -76,6 +84,7 @@ func TestBorrow(t *testing.T) {
 		if !errors.Is(err, limiter.ErrCanceled) || f.holds() != 3 {
 			f.Errorf("%v; %d are held", err, f.holds())
 		}
+		testenv.Must(f, testenv.ErrorOf(f.store.Do(ctx, limiter.Op{Kind: limiter.OpTake, Name: "test", Key: "k", Policy: hourly, Cost: 4})))
 	})
 }
 
@@ -124,7 +133,12 @@ func TestWaitingTakes(t *testing.T) {
 		f.granted(takes...)
 	})
 	during("time out in the queue as on a store", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
-		if a := <-f.ask(ctx, 1); !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
+		wait, begin := f.ask(ctx, 1), time.Now()
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, failed := f.store.Do(ended, limiter.Op{})
+		_, failedAll := f.store.DoAll(ended, nil)
+		if a := <-wait; failed == nil || failedAll == nil || !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) || time.Since(begin) != limiter.DefaultTimeout {
 			f.Errorf("%v", a.err)
 		}
 		busy := f.ask(ctx, 1)
@@ -142,6 +156,12 @@ func TestWaitingTakes(t *testing.T) {
 		f.refused(third)
 		f.refused(f.ask(ctx, 1), limiter.ErrNotApplied) // the statement of another limiter's takes may have more time
 		release(nil)
+	})
+	during("are not charged once they time out", 900, 1, func(f *fixture, release func(error), first <-chan answer) {
+		f.refused(f.ask(ctx, 1), limiter.ErrNotApplied)
+		release(nil)
+		f.granted(first)
+		f.state(15, 100+16)
 	})
 	during("are too many if they time out while the store answers", 1, 5, func(f *fixture, release func(error), first <-chan answer) {
 		<-time.After(ttl - 1)
@@ -170,6 +190,11 @@ func TestGiveBack(t *testing.T) {
 		f.hold()
 		f.allow(51, true)
 		f.sends(op(limiter.OpRefund, 3), op(limiter.OpTake, 51))
+		release := f.block(limiter.OpTakeUpTo)
+		own := f.ask(f.Context(), 1)
+		f.allow(51, true) // it does not wait for the borrow
+		release(nil)
+		f.granted(own)
 	})
 	run(t, "is not repeated", 1000, func(f *fixture) {
 		f.hold()
@@ -183,6 +208,8 @@ func TestGiveBack(t *testing.T) {
 		f.allow(1, true)
 		f.allow(1, true)
 		f.stats(0, 3)
+		f.inner.after = nil
+		testenv.Must(f, f.store.Shutdown(f.Context())) // it failed before Shutdown
 	})
 	// The bucket was full, so its refill of ten tokens was lost to the tokens that were held. Later they
 	// would be too many.
