@@ -1,6 +1,7 @@
 package borrow
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -11,6 +12,13 @@ import (
 // The inner store decides these calls, and counts what is held as taken. A refusal of theirs says nothing about a
 // take, which what is held may cover.
 func TestDenyCacheBesideAHolding(t *testing.T) {
+	// upTo is refused by an empty bucket, and returns after the other calls.
+	upTo := func(f *fixture, after func() error) (limiter.Result, error) {
+		testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, hourly).AllowN(f.Context(), "k", 993)))
+		f.inner.after = func(limiter.Op) error { f.inner.after = nil; return after() }
+		return f.l.AllowUpTo(f.Context(), "k", 5)
+	}
+	waits := map[string]time.Duration{"AllowAll": 2 * time.Hour, "Reserve": 2*time.Hour - time.Millisecond, "a take during a borrow": 16 * time.Hour}
 	for name, call := range map[string]func(f *fixture) (limiter.Result, error){
 		"AllowAll": func(f *fixture) (limiter.Result, error) {
 			r, err := limiter.AllowAll(f.Context(), limiter.Claim{Limiter: f.l, Key: "k", Cost: 995})
@@ -20,9 +28,16 @@ func TestDenyCacheBesideAHolding(t *testing.T) {
 			r, err := f.l.Reserve(f.Context(), "k", 995, time.Millisecond)
 			return r.Result, err
 		},
-		"AllowUpTo": func(f *fixture) (limiter.Result, error) {
-			testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, hourly).AllowN(f.Context(), "k", 993)))
-			return f.l.AllowUpTo(f.Context(), "k", 5)
+		"AllowUpTo": func(f *fixture) (limiter.Result, error) { return upTo(f, func() error { return nil }) },
+		"AllowUpTo while tokens come back": func(f *fixture) (limiter.Result, error) {
+			return upTo(f, func() error { return testenv.ErrorOf(f.limiter(f.store, hourly).Refund(f.Context(), "k", 1)) })
+		},
+		"AllowUpTo before a borrow": func(f *fixture) (limiter.Result, error) {
+			f.allow(3, true)
+			return upTo(f, func() error {
+				testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, hourly).Refund(f.Context(), "k", 100)))
+				return testenv.ErrorOf(f.limiter(f.store, hourly).Allow(f.Context(), "k"))
+			})
 		},
 		"a take during a borrow": func(f *fixture) (limiter.Result, error) {
 			f.allow(3, true)
@@ -47,7 +62,7 @@ func TestDenyCacheBesideAHolding(t *testing.T) {
 			r, err := call(f)
 			testenv.Must(f, err)
 			next, err := f.l.AllowN(f.Context(), "k", min(994, r.Remaining+1))
-			if r.Allowed || err != nil || next.Source == limiter.SourceDenyCache {
+			if r.Allowed || r.RetryAfter != cmp.Or(waits[name], time.Hour) || err != nil || next.Source == limiter.SourceDenyCache {
 				f.Errorf("%+v, then %+v, %v", r, next, err)
 			}
 		})

@@ -212,6 +212,16 @@ func (f *fixture) stats(givenBack, lost int64) {
 	}
 }
 
+// fail returns an error for operations of a kind.
+func fail(kind limiter.OpKind, err error) func(limiter.Op) error {
+	return func(op limiter.Op) error {
+		if op.Kind == kind {
+			return err
+		}
+		return nil
+	}
+}
+
 // block makes operations of a kind wait in the inner store until the returned function is called with their
 // error.
 func (f *fixture) block(kind limiter.OpKind) (release func(error)) {

@@ -33,11 +33,36 @@ func TestWhileGivingBack(t *testing.T) {
 			test(f, func(kind limiter.OpKind, in time.Duration) { slow[kind] = in })
 		})
 	}
-	during("a take waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+	for what, take := range map[string]func(f *fixture){
+		"a take": func(f *fixture) { f.allow(11, true) },
+		"a reservation": func(f *fixture) {
+			if res, err := f.l.Reserve(ctx, "k", 11, 1); err != nil || !res.Allowed {
+				f.Errorf("%+v, %v", res, err)
+			}
+		},
+	} {
+		during(what+" waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+			answer(limiter.OpRefund, ttl/10)
+			go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
+			<-time.After(1)
+			take(f)
+		})
+	}
+	during("a take in the queue waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		<-time.After(ttl)
 		answer(limiter.OpRefund, ttl/10)
-		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
-		<-time.After(1)
-		f.allow(11, true)
+		own := f.ask(ctx, 11)
+		testenv.Must(f, testenv.ErrorOf(f.l.Charge(ctx, "k", 1)))
+		f.granted(own)
+	})
+	during("a take that leaves the queue is not sent", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		<-time.After(ttl)
+		answer(limiter.OpRefund, ttl/10)
+		short, cancel := context.WithTimeout(ctx, 1)
+		defer cancel()
+		f.refused(f.ask(short, 1), limiter.ErrCanceled)
+		<-time.After(ttl)
+		f.sends(op(limiter.OpRefund, 5))
 	})
 	during("a reset waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
 		<-time.After(ttl)
@@ -132,15 +157,9 @@ func TestShutdown(t *testing.T) {
 		if stats := f.store.Stats(); stats.Holdings != keys+1 {
 			f.Errorf("%+v", stats)
 		}
-		f.sent()
-		stop := make(chan struct{})
-		f.inner.before = func(limiter.Op) error { <-stop; return nil }
-		go func() { testenv.Must(f, f.store.Shutdown(ctx)) }()
-		if synctest.Wait(); len(f.sent()) != 16 {
-			f.Error("it has not 16 statements in flight")
+		for range 2 {
+			testenv.Must(f, f.store.Shutdown(ctx))
 		}
-		close(stop)
-		testenv.Must(f, f.store.Shutdown(ctx))
 		f.state(0, 4)
 		if stats := f.store.Stats(); stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+keys {
 			f.Errorf("%+v", stats)
@@ -189,12 +208,7 @@ func TestShutdown(t *testing.T) {
 		f.hold()
 		f.allow(3, true)
 		release := f.block(limiter.OpTakeUpTo)
-		f.inner.after = func(op limiter.Op) error {
-			if op.Kind == limiter.OpRefund {
-				return limiter.ErrOutcomeUnknown
-			}
-			return nil
-		}
+		f.inner.after = fail(limiter.OpRefund, limiter.ErrOutcomeUnknown)
 		own, done := f.ask(ctx, 1), make(chan error, 1)
 		go func() { done <- f.store.Shutdown(ctx) }()
 		synctest.Wait()

@@ -199,17 +199,28 @@ func TestGiveBack(t *testing.T) {
 	run(t, "is not repeated", 1000, func(f *fixture) {
 		f.hold()
 		<-time.After(ttl)
-		f.inner.after = func(op limiter.Op) error {
-			if op.Kind == limiter.OpRefund {
-				return limiter.ErrOutcomeUnknown
-			}
-			return nil
-		}
+		f.inner.after = fail(limiter.OpRefund, limiter.ErrOutcomeUnknown)
 		f.allow(1, true)
 		f.allow(1, true)
 		f.stats(0, 3)
 		f.inner.after = nil
 		testenv.Must(f, f.store.Shutdown(f.Context())) // it failed before Shutdown
+	})
+	run(t, "is lost if another process has reset the key", 1000, func(f *fixture) {
+		f.hold()
+		testenv.Must(f, f.limiter(f.inner.Store, hourly).Reset(f.Context(), "k"))
+		<-time.After(ttl)
+		f.allow(1, true)
+		f.stats(0, 3)
+	})
+	run(t, "is of a late borrow after a Reset as well", 1000, func(f *fixture) {
+		testenv.Must(f, f.l.Reset(f.Context(), "k"))
+		f.inner.after = func(limiter.Op) error { <-time.After(ttl); return nil }
+		for range busy {
+			f.ask(f.Context(), 1)
+		}
+		<-time.After(3 * ttl)
+		f.stats(3, 0)
 	})
 	// The bucket was full, so its refill of ten tokens was lost to the tokens that were held. Later they
 	// would be too many.
@@ -292,12 +303,7 @@ func TestFailedBorrow(t *testing.T) {
 		f.refused(f.ask(ctx, 1), limiter.ErrOutcomeUnknown)
 	})
 	run(t, "is the last if the store cannot take up to a cost", 1000, func(f *fixture) {
-		f.inner.before = func(op limiter.Op) error {
-			if op.Kind == limiter.OpTakeUpTo {
-				return fmt.Errorf("inner: %w", errors.ErrUnsupported)
-			}
-			return nil
-		}
+		f.inner.before = fail(limiter.OpTakeUpTo, fmt.Errorf("inner: %w", errors.ErrUnsupported))
 		for range 20 {
 			f.allow(1, true)
 		}
