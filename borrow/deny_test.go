@@ -33,14 +33,14 @@ func TestDenyCacheBesideAHolding(t *testing.T) {
 			return upTo(f, func() error { return testenv.ErrorOf(f.limiter(f.store, hourly).Refund(f.Context(), "k", 1)) })
 		},
 		"AllowUpTo before a borrow": func(f *fixture) (limiter.Result, error) {
-			f.allow(3, true)
+			f.allow(1, true)
 			return upTo(f, func() error {
 				testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, hourly).Refund(f.Context(), "k", 100)))
 				return testenv.ErrorOf(f.limiter(f.store, hourly).Allow(f.Context(), "k"))
 			})
 		},
 		"a take during a borrow": func(f *fixture) (limiter.Result, error) {
-			f.allow(3, true)
+			f.allow(1, true)
 			answers := make(chan error)
 			f.inner.after = func(op limiter.Op) error {
 				if op.Kind == limiter.OpTakeUpTo {
@@ -59,6 +59,7 @@ func TestDenyCacheBesideAHolding(t *testing.T) {
 		run(t, name, 1000, func(f *fixture) {
 			f.l = f.limiter(f.store, hourly, limiter.WithDenyCache(10, time.Minute))
 			f.hold()
+			f.allow(2, true) // one token is left
 			r, err := call(f)
 			testenv.Must(f, err)
 			next, err := f.l.AllowN(f.Context(), "k", min(994, r.Remaining+1))

@@ -33,36 +33,26 @@ func TestWhileGivingBack(t *testing.T) {
 			test(f, func(kind limiter.OpKind, in time.Duration) { slow[kind] = in })
 		})
 	}
-	for what, take := range map[string]func(f *fixture){
-		"a take": func(f *fixture) { f.allow(11, true) },
-		"a reservation": func(f *fixture) {
-			if res, err := f.l.Reserve(ctx, "k", 11, 1); err != nil || !res.Allowed {
-				f.Errorf("%+v, %v", res, err)
-			}
-		},
-	} {
-		during(what+" waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-			answer(limiter.OpRefund, ttl/10)
-			go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
-			<-time.After(1)
-			take(f)
-		})
-	}
+	during("a take waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		answer(limiter.OpRefund, ttl/10)
+		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
+		<-time.After(1)
+		f.allow(11, true)
+	})
+	during("a reservation waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		answer(limiter.OpRefund, ttl/10)
+		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
+		<-time.After(1)
+		if res, err := f.l.Reserve(ctx, "k", 11, 1); err != nil || !res.Allowed {
+			f.Errorf("%+v, %v", res, err)
+		}
+	})
 	during("a take in the queue waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
 		<-time.After(ttl)
 		answer(limiter.OpRefund, ttl/10)
 		own := f.ask(ctx, 11)
 		testenv.Must(f, testenv.ErrorOf(f.l.Charge(ctx, "k", 1)))
 		f.granted(own)
-	})
-	during("a take that leaves the queue is not sent", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		<-time.After(ttl)
-		answer(limiter.OpRefund, ttl/10)
-		short, cancel := context.WithTimeout(ctx, 1)
-		defer cancel()
-		f.refused(f.ask(short, 1), limiter.ErrCanceled)
-		<-time.After(ttl)
-		f.sends(op(limiter.OpRefund, 5))
 	})
 	during("a reset waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
 		<-time.After(ttl)

@@ -4,36 +4,10 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
-
-// The second statement has ended before the first one.
-func TestResetWaitsForAllRefunds(t *testing.T) {
-	run(t, "of what was set aside and what was borrowed", 1000, func(f *fixture) {
-		f.hold()
-		release := f.block(limiter.OpTakeUpTo)
-		own, first := f.ask(f.Context(), 4), make(chan error)
-		<-time.After(ttl)
-		f.inner.before = func(op limiter.Op) error {
-			if op.Kind == limiter.OpRefund && op.Cost == 3 {
-				return <-first
-			}
-			return nil
-		}
-		release(nil)
-		f.granted(own)
-		f.sent()
-		go func() { testenv.Must(f, f.l.Reset(f.Context(), "k")) }()
-		synctest.Wait()
-		f.sends()
-		first <- nil
-		synctest.Wait()
-		f.sends(op(limiter.OpReset, 0))
-	})
-}
 
 // A Reset frees all tokens. What was given back after it would be free a second time.
 func TestResetComesAfterRefunds(t *testing.T) {

@@ -1,7 +1,6 @@
 package borrow
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -296,7 +295,7 @@ func TestChunk(t *testing.T) {
 func TestMostHoldings(t *testing.T) {
 	run(t, "the one used least recently is given up", 100, func(f *fixture) {
 		const more = 10
-		sh, kept, first := &f.store.shards[0], "", (*entry)(nil)
+		sh, kept := &f.store.shards[0], ""
 		for i, n := 0, 0; n < maxHoldings/shards+more; i++ {
 			key := fmt.Sprint(i)
 			if f.store.shardOf(&limiter.Op{Name: "test", Key: key}) != sh {
@@ -309,9 +308,6 @@ func TestMostHoldings(t *testing.T) {
 				testenv.Must(f, testenv.ErrorOf(f.l.Allow(f.Context(), key)))
 			}
 			synctest.Wait()
-			if first = cmp.Or(first, sh.entries[id{"test", kept}]); first != sh.entries[id{"test", kept}] {
-				f.Fatalf("after %d keys it is not the first one anymore", n)
-			}
 		}
 		stats := f.store.Stats()
 		if e := sh.entries[id{"test", kept}]; e == nil || stats.Holdings < maxHoldings/shards-1 || stats.Holdings > maxHoldings/shards || stats.GivenBack != more || stats.Lost != 0 {
@@ -334,6 +330,10 @@ func TestMostHoldings(t *testing.T) {
 					f.Fatalf("after entry %d the second is there: %t", i, second)
 				}
 			}
+			for _, e := range sh.entries {
+				use(e)
+			}
+			f.store.entry(sh, &limiter.Op{Name: "test"}, instant{}) // although none can be removed
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -58,6 +59,9 @@ func TestBorrow(t *testing.T) {
 			if a := <-take; !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
 				f.Errorf("%+v", a)
 			}
+		}
+		if f.store.shards[0].leave(&waiter{done: closed}) {
+			f.Error("the caller of a take that was decided leaves")
 		}
 		release(nil)
 		f.state(8, 4+8)
@@ -206,12 +210,16 @@ func TestGiveBack(t *testing.T) {
 		f.inner.after = nil
 		testenv.Must(f, f.store.Shutdown(f.Context())) // it failed before Shutdown
 	})
-	run(t, "is lost if another process has reset the key", 1000, func(f *fixture) {
+	run(t, "waits for the one before", 1000, func(f *fixture) {
 		f.hold()
-		testenv.Must(f, f.limiter(f.inner.Store, hourly).Reset(f.Context(), "k"))
-		<-time.After(ttl)
-		f.allow(1, true)
-		f.stats(0, 3)
+		before := make(chan struct{})
+		f.store.shardOf(&limiter.Op{Name: "test", Key: "k"}).entries[id{"test", "k"}].back = before
+		go func() { testenv.Must(f, testenv.ErrorOf(f.l.Charge(f.Context(), "k", 1))) }()
+		synctest.Wait()
+		f.sends(op(limiter.OpRefund, 3))
+		close(before)
+		synctest.Wait()
+		f.sends(op(limiter.OpCharge, 1))
 	})
 	run(t, "is of a late borrow after a Reset as well", 1000, func(f *fixture) {
 		testenv.Must(f, f.l.Reset(f.Context(), "k"))
