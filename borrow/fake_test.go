@@ -121,6 +121,11 @@ func (f *fixture) holds() (tokens int64) {
 	return tokens
 }
 
+// entry returns the entry of the key "k".
+func (f *fixture) entry() *entry {
+	return f.store.shardOf(&limiter.Op{Name: "test", Key: "k"}).entries[id{"test", "k"}]
+}
+
 // used returns how many tokens the inner store has charged, from its own view.
 func (f *fixture) used() int64 {
 	f.Helper()

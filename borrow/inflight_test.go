@@ -33,20 +33,16 @@ func TestWhileGivingBack(t *testing.T) {
 			test(f, func(kind limiter.OpKind, in time.Duration) { slow[kind] = in })
 		})
 	}
-	during("a take waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		answer(limiter.OpRefund, ttl/10)
-		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
-		<-time.After(1)
-		f.allow(11, true)
-	})
-	during("a reservation waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		answer(limiter.OpRefund, ttl/10)
-		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
-		<-time.After(1)
-		if res, err := f.l.Reserve(ctx, "k", 11, 1); err != nil || !res.Allowed {
-			f.Errorf("%+v, %v", res, err)
-		}
-	})
+	for _, most := range []time.Duration{0, 1} {
+		during(fmt.Sprintf("a take waits, MaxWait %d", most), func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+			answer(limiter.OpRefund, ttl/10)
+			go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
+			<-time.After(1)
+			if res, err := f.l.Reserve(ctx, "k", 11, most); err != nil || !res.Allowed {
+				f.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
 	during("a take in the queue waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
 		<-time.After(ttl)
 		answer(limiter.OpRefund, ttl/10)
@@ -78,8 +74,8 @@ func TestWhileGivingBack(t *testing.T) {
 		answer(limiter.OpRefund, 2*ttl)
 		own := f.ask(ctx, 6)
 		<-time.After(3 * ttl / 2)
-		_, _ = f.l.AllowN(ctx, "k", 5)
-		<-own
+		f.allow(5, true)
+		f.granted(own)
 		<-time.After(5 * ttl)
 		if stats := f.store.Stats(); stats.Borrowed != 4+16+7 || stats.GivenBack != 5+1 {
 			f.Errorf("%+v", stats)

@@ -38,17 +38,13 @@ func TestBorrow(t *testing.T) {
 		}
 	})
 	during("sets aside what its own take needs", 3, func(f *fixture, release func(error)) {
-		<-time.After(ttl / 2)
 		own, small := f.ask(ctx, 4), f.ask(ctx, 1)
 		if len(small) > 0 {
 			f.Error("the tokens were spent twice")
 		}
 		release(nil)
 		f.granted(own, small)
-		f.state(8-4-1, 4+8)
-		<-time.After(ttl / 2)
-		f.allow(1, true) // the 3 older tokens are spent
-		f.state(2, 4+8)
+		f.state(11, 3+4+13)
 	})
 	during("goes on when its caller leaves", 3, func(f *fixture, release func(error)) {
 		<-time.After(ttl / 2)
@@ -61,12 +57,12 @@ func TestBorrow(t *testing.T) {
 			}
 		}
 		if f.store.shards[0].leave(&waiter{done: closed}) {
-			f.Error("the caller of a take that was decided leaves")
+			f.Error("a caller left after its take was decided")
 		}
 		release(nil)
 		f.state(8, 4+8)
 		<-time.After(ttl / 2)
-		f.allow(100, true) // all are as old as the 3
+		f.allow(100, true) // the 3 older tokens make all 8 expire
 		f.stats(8, 0)
 	})
 	run(t, "spends nothing that is older than the ttl", 1000, func(f *fixture) {
@@ -75,9 +71,10 @@ func TestBorrow(t *testing.T) {
 		release := f.block(limiter.OpTakeUpTo)
 		own := f.ask(ctx, 14)
 		<-time.After(ttl / 2)
-		release(nil) // 13, which are too few without the 3
+		release(nil) // 13 tokens do not cover the take, because the 3 older ones have expired
 		release(nil)
 		f.granted(own)
+		f.state(0, 4+14)
 		f.stats(3, 0)
 	})
 	run(t, "does not take a caller whose context has ended", 1000, func(f *fixture) {
@@ -129,12 +126,14 @@ func TestWaitingTakes(t *testing.T) {
 	})
 	during("are not refused because the chunk was too small", 900, 1, func(f *fixture, release func(error), first <-chan answer) {
 		takes := []<-chan answer{first}
+		f.refused(f.ask(ctx, 1), limiter.ErrNotApplied) // this take times out and is not charged
 		for range 40 {
 			takes = append(takes, f.ask(ctx, 1))
 		}
 		release(nil)
 		release(nil)
 		f.granted(takes...)
+		f.state(39, 100+16+64)
 	})
 	during("time out in the queue as on a store", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
 		wait, begin := f.ask(ctx, 1), time.Now()
@@ -160,12 +159,6 @@ func TestWaitingTakes(t *testing.T) {
 		f.refused(third)
 		f.refused(f.ask(ctx, 1), limiter.ErrNotApplied) // the statement of another limiter's takes may have more time
 		release(nil)
-	})
-	during("are not charged once they time out", 900, 1, func(f *fixture, release func(error), first <-chan answer) {
-		f.refused(f.ask(ctx, 1), limiter.ErrNotApplied)
-		release(nil)
-		f.granted(first)
-		f.state(15, 100+16)
 	})
 	during("are too many if they time out while the store answers", 1, 5, func(f *fixture, release func(error), first <-chan answer) {
 		<-time.After(ttl - 1)
@@ -208,27 +201,18 @@ func TestGiveBack(t *testing.T) {
 		f.allow(1, true)
 		f.stats(0, 3)
 		f.inner.after = nil
-		testenv.Must(f, f.store.Shutdown(f.Context())) // it failed before Shutdown
+		testenv.Must(f, f.store.Shutdown(f.Context())) // the refund failed before Shutdown
 	})
 	run(t, "waits for the one before", 1000, func(f *fixture) {
 		f.hold()
 		before := make(chan struct{})
-		f.store.shardOf(&limiter.Op{Name: "test", Key: "k"}).entries[id{"test", "k"}].back = before
+		f.entry().back = before
 		go func() { testenv.Must(f, testenv.ErrorOf(f.l.Charge(f.Context(), "k", 1))) }()
 		synctest.Wait()
 		f.sends(op(limiter.OpRefund, 3))
 		close(before)
 		synctest.Wait()
 		f.sends(op(limiter.OpCharge, 1))
-	})
-	run(t, "is of a late borrow after a Reset as well", 1000, func(f *fixture) {
-		testenv.Must(f, f.l.Reset(f.Context(), "k"))
-		f.inner.after = func(limiter.Op) error { <-time.After(ttl); return nil }
-		for range busy {
-			f.ask(f.Context(), 1)
-		}
-		<-time.After(3 * ttl)
-		f.stats(3, 0)
 	})
 	// The bucket was full, so its refill of ten tokens was lost to the tokens that were held. Later they
 	// would be too many.
@@ -271,11 +255,8 @@ func TestGiveBack(t *testing.T) {
 		for i := range int64(10) {
 			back += h.refund(instant{104 + i%2*3, 207 - i%2*3}, &carried) // 70 in all, of which a tenth comes back each
 		}
-		if all := h.refund(instant{157, 257}, &carried); all != 0 || carried != 0 {
-			f.Errorf("%d are given back and %d ns carried over after all came back by themselves", all, carried)
-		}
-		if back != 50-7 {
-			f.Errorf("%d of 50 are given back, want 43", back)
+		if late := h.refund(instant{157, 257}, &carried); back != 50-7 || late != 0 || carried != 0 {
+			f.Errorf("%d of 50 are given back, want 43; %d after all came back, and %d ns are left", back, late, carried)
 		}
 	})
 }
