@@ -40,6 +40,8 @@ func TestApplyAtEdges(t *testing.T) {
 	cancelWindow := op(limiter.OpCancel, window(5, 10), 1)
 	cancelWindow.Booked = limiter.State{Row: row(100, 1, 95, 10, 5), Now: 95 * s}
 	booked := limiter.Row{FullAt: 20 * s, At: 10 * s, Period: s, Limit: 5}
+	late := op(limiter.OpTake, window(5, 10), 1)
+	late.At = 84 * s
 	cancelBucket := op(limiter.OpCancel, bucket(5), 1)
 	cancelBucket.Booked = limiter.State{Row: booked, Now: 10 * s}
 	larger, slower, empty, refilled := booked, booked, booked, booked
@@ -107,6 +109,7 @@ func TestApplyAtEdges(t *testing.T) {
 		},
 		{"a refusal waits until the next window is within reach", near, row(100, 5, 105, 10, 5), 105 * s, row(100, 5, 105, 10, 5), false, 3 * s},
 		{"a window keeps its count if the clock is set back within it", op(limiter.OpTake, window(5, 60), 1), row(60, 1, 110, 60, 5), 70 * s, row(60, 2, 70, 60, 5), true, 0},
+		{"an own clock that is later than the new window was set back", late, row(60, 1, 95, 60, 5), 84 * s, row(80, 2, 84, 10, 5), true, 0},
 		{"a look that passes does not write that the clock was set back", op(limiter.OpLook, window(5, 60), 0), row(60, 1, 110, 60, 5), 70 * s, row(60, 1, 110, 60, 5), false, 0},
 		{"a sliding window begins with the slice at the clock", op(limiter.OpTake, slide, 1), limiter.Row{}, 10 * s, slid(10*s, 10*s), true, 0},
 		{"a slice that has begun is not ahead after a step back", op(limiter.OpTake, slide, 5), slid(100*s, 100*s), 97*s + 1, slid(97*s, 97*s+1), false, 0},
