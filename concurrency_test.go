@@ -140,10 +140,10 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", c.err), func(t *testing.T) {
 				store := &spyStore{Store: memory.New(), err: c.err, only: acquire}
 				first, fail := limiter.Store(store), fail
+				source := limiter.SourceStore
 				if name == "fallback" {
-					first, fail = &spyStore{err: limiter.ErrNotApplied}, limiter.FailLocal(store)
+					first, fail, source = &spyStore{err: limiter.ErrNotApplied}, limiter.FailLocal(store), limiter.SourceLocal
 				}
-				source := map[bool]limiter.Source{false: limiter.SourceStore, true: limiter.SourceLocal}[name == "fallback"]
 				var seen observed
 				con := newConcurrency(t, first, fail, limiter.WithTimeout(2*time.Second), seen.option())
 				lease, err := con.TryAcquire(t.Context(), "k")

@@ -117,10 +117,11 @@ func TestWithClockMovesTheDenyCache(t *testing.T) {
 func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 	t.Parallel()
 	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0))
-	wall, mono, step := int64(1e18), int64(0), time.Duration(0)
+	wall, mono, step := int64(1e18), int64(0), int64(0)
 	d.SetDenyClock(func() (int64, int64) {
-		defer func() { wall, step = wall+int64(step), 0 }() // the clock is stepped while the store is asked
-		return wall, mono
+		now := wall
+		wall, step = wall+step, 0 // the clock is stepped while the store is asked
+		return now, mono
 	})
 	calls := []struct {
 		wall, mono time.Duration
@@ -148,10 +149,10 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 			t.Fatalf("call %d: %+v", i, r)
 		}
 	}
-	for _, during := range []time.Duration{-time.Hour, time.Hour} {
+	for _, during := range []int64{-int64(time.Hour), int64(time.Hour)} {
 		wall, step = wall-1, during
 		d.expect("k", 1, false, store)
-		wall -= int64(during)
+		wall -= during
 		d.expect("k", 1, false, store) // although the clock is right again
 	}
 }

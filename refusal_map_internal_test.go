@@ -4,7 +4,7 @@ import "testing"
 
 func TestTheOldestRefusalOfAFewIsForgotten(t *testing.T) {
 	t.Parallel()
-	for range 200 { // so many that each key is the first and the last of an iteration
+	for range 200 { // each iteration of a map begins anywhere
 		sh := refusalShard{keys: map[string]*refusal{}}
 		for i, key := range []string{"b", "a", "d", "c"} { // as many as are looked at
 			sh.keys[key] = &refusal{key: key, sent: instant{mono: int64(i)}}

@@ -97,7 +97,7 @@ func TestWait(t *testing.T) {
 		waits(ctx, t, l, 1, 2*time.Second)
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		elapsed(t, time.Second, func() { _ = l.Wait(ctx, "k") }) // its turn does not come after the deadline
+		elapsed(t, time.Second, func() { _ = l.Wait(ctx, "k") }) // a turn exactly at the deadline is awaited
 	})
 	inBubble(t, "gives its turn back if the context ends", func(t *testing.T, l *limiter.Limiter) {
 		nextTurn(t, l, 0)

@@ -13,10 +13,10 @@ import (
 // The inner store decides these calls, and counts what is held as taken. A refusal of theirs says nothing about a
 // take, which what is held may cover.
 func TestDenyCacheBesideAHolding(t *testing.T) {
-	// upTo calls AllowUpTo on an empty bucket. The inner store calls after before it answers.
-	upTo := func(f *fixture, after func() error) (limiter.Result, error) {
+	// upTo calls AllowUpTo while the inner bucket is empty. Before the inner store answers, it calls meanwhile.
+	upTo := func(f *fixture, meanwhile func() error) (limiter.Result, error) {
 		testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, hourly).AllowN(f.Context(), "k", 993)))
-		f.inner.after = func(limiter.Op) error { f.inner.after = nil; return after() }
+		f.inner.after = func(limiter.Op) error { f.inner.after = nil; return meanwhile() }
 		return f.l.AllowUpTo(f.Context(), "k", 5)
 	}
 	waits := map[string]time.Duration{"AllowAll": 2 * time.Hour, "Reserve": 2*time.Hour - time.Millisecond, "a take during a borrow": 16 * time.Hour}

@@ -217,7 +217,7 @@ func (f *fixture) stats(givenBack, lost int64) {
 	}
 }
 
-// fail returns an error for operations of a kind.
+// fail returns a function for before or after of the inner store that fails operations of a kind.
 func fail(kind limiter.OpKind, err error) func(limiter.Op) error {
 	return func(op limiter.Op) error {
 		if op.Kind == kind {

@@ -34,7 +34,7 @@ func TestWhileGivingBack(t *testing.T) {
 		})
 	}
 	for _, most := range []time.Duration{0, 1} {
-		during(fmt.Sprintf("a take waits, MaxWait %d", most), func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		during(fmt.Sprintf("a take waits, MaxWait %v", most), func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
 			answer(limiter.OpRefund, ttl/10)
 			go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
 			<-time.After(1)
@@ -134,7 +134,7 @@ func TestShutdown(t *testing.T) {
 	ctx := context.Background()
 	run(t, "gives back what is held, of all keys", 1000, func(f *fixture) {
 		f.hold()
-		const keys = 2000 // so that each shard has several
+		const keys = 2000 // about 31 in each of the 64 shards
 		for key := range keys {
 			for range busy {
 				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, fmt.Sprint(key))))

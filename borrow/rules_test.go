@@ -112,8 +112,8 @@ func TestHoldingEnds(t *testing.T) {
 	}{
 		{"the time is not over", ttl - 1, 0, true, false},
 		{"the time is over", ttl, 0, false, true},
-		{"the time is over and the clock was set back a little", ttl, -10 * time.Millisecond, false, true},
-		{"the clock was set back a bit more", ttl, -10*time.Millisecond - 1, false, false},
+		{"the time is over and the clock was set back by 10 ms", ttl, -10 * time.Millisecond, false, true},
+		{"the time is over and the clock was set back by more", ttl, -10*time.Millisecond - 1, false, false},
 		{"a copy continues within the ttl", ttl / 4, ttl / 2, true, false},
 		{"a copy continues after the ttl", ttl / 4, 3 * ttl / 4, false, false},
 		{"the process was frozen for long", 0, time.Hour, false, false},
@@ -194,7 +194,7 @@ func TestOperationsEndHolding(t *testing.T) {
 			release := f.block(limiter.OpTakeUpTo)
 			own, waits := f.ask(ctx, 1), f.ask(ctx, 1) // the store decides the second one
 			testenv.Must(f, c.do(f))
-			if c.kind == limiter.OpReset {
+			if c.kind == limiter.OpReset { // then the borrow gives nothing back, although a charge came after it
 				testenv.Must(f, charge(f))
 			}
 			release(nil)
@@ -253,7 +253,7 @@ func TestChunk(t *testing.T) {
 	} {
 		run(t, c.what, c.n, func(f *fixture) {
 			f.l = f.limiter(f.store, c.policy)
-			<-time.After(time.Hour)
+			<-time.After(time.Hour) // so that the first demand is not of time 0
 			for range c.takes {
 				f.allow(c.cost, true)
 				<-time.After(c.every)
@@ -319,7 +319,7 @@ func TestMostHoldings(t *testing.T) {
 		"borrowing":   func(e *entry) { e.running = true },
 		"giving back": func(e *entry) { e.back = make(chan struct{}) },
 	} {
-		run(t, "one that is in use is not, "+what, 100, func(f *fixture) {
+		run(t, "an entry in use stays, "+what, 100, func(f *fixture) {
 			sh := &f.store.shards[0]
 			for i := range maxHoldings/shards + 1 {
 				e := f.store.entry(sh, &limiter.Op{Name: "test", Key: fmt.Sprint(i)}, instant{})

@@ -141,7 +141,10 @@ func TestWaitingTakes(t *testing.T) {
 		cancel()
 		_, failed := f.store.Do(ended, limiter.Op{})
 		_, failedAll := f.store.DoAll(ended, nil)
-		if a := <-wait; failed == nil || failedAll == nil || !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) || time.Since(begin) != limiter.DefaultTimeout {
+		if failed == nil || failedAll == nil {
+			f.Errorf("calls of an ended context: %v, %v", failed, failedAll)
+		}
+		if a := <-wait; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) || time.Since(begin) != limiter.DefaultTimeout {
 			f.Errorf("%v", a.err)
 		}
 		busy := f.ask(ctx, 1)
@@ -201,17 +204,18 @@ func TestGiveBack(t *testing.T) {
 		f.allow(1, true)
 		f.stats(0, 3)
 		f.inner.after = nil
-		testenv.Must(f, f.store.Shutdown(f.Context())) // the refund failed before Shutdown
+		testenv.Must(f, f.store.Shutdown(f.Context())) // which reports only what fails after it was called
 	})
 	run(t, "waits for the one before", 1000, func(f *fixture) {
 		f.hold()
 		before := make(chan struct{})
 		f.entry().back = before
-		go func() { testenv.Must(f, testenv.ErrorOf(f.l.Charge(f.Context(), "k", 1))) }()
+		charged := make(chan error, 1)
+		go func() { charged <- testenv.ErrorOf(f.l.Charge(f.Context(), "k", 1)) }()
 		synctest.Wait()
 		f.sends(op(limiter.OpRefund, 3))
 		close(before)
-		synctest.Wait()
+		testenv.Must(f, <-charged)
 		f.sends(op(limiter.OpCharge, 1))
 	})
 	// The bucket was full, so its refill of ten tokens was lost to the tokens that were held. Later they

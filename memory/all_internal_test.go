@@ -20,7 +20,7 @@ func TestDoAllOnAnExpiredEntry(t *testing.T) {
 		return now
 	}))
 	old := limiter.Op{Kind: limiter.OpTake, Name: "w", Key: "k", Policy: limiter.FixedWindow{Limit: 1, Window: time.Hour}, Cost: 1}
-	for i := 0; hashOf(&old)%shards == 0; i++ { // DoAll must find this shard: 0 is the default
+	for i := 0; hashOf(&old)%shards == 0; i++ { // not shard 0, which wrong indexes would lock
 		old.Key = strconv.Itoa(i)
 	}
 	take := func(ops ...limiter.Op) (took bool) {

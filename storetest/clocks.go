@@ -113,7 +113,7 @@ var clockCases = []testCase{
 	},
 	{
 		"an own clock may be late by the shorter window",
-		"an operation with its own clock may be late by the shorter of the two windows, or by 2 s if that is more: it finds the row as it is; a clock that is 1 ns later was set back",
+		"an operation with its own clock may be late by the shorter of the two windows, and always by 2 s; it finds the row as it is; if it is late by 1 ns more, the clock was set back",
 		func(f *fixture) {
 			for i, c := range []struct {
 				was, p limiter.Policy
@@ -136,7 +136,7 @@ var clockCases = []testCase{
 					r := f.allow(l, key, 1)
 					kept := day-late+r.ResetAfter == end
 					if in := key == "in"; kept != in || limiter.KindOf(c.p) == limiter.KindWindow && r.Allowed != in {
-						f.Errorf("%v late by %v: %+v, want that it finds the row as it was: %v", c.p, late, r, in)
+						f.Errorf("%v late by %v: %+v; it found the row as it was: %v, want %v", c.p, late, r, kept, in)
 					}
 				}
 			}

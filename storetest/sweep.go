@@ -176,7 +176,7 @@ var sweepCases = []testCase{
 				}
 			}
 			if n, err := sw.Sweep(context.Background(), 1); n > 1 || err != nil {
-				f.Errorf("Sweep(1) = %d, %v, want no error", n, err)
+				f.Errorf("Sweep(1) = %d, %v, want at most 1 and no error", n, err)
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

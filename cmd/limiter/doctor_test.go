@@ -82,7 +82,7 @@ func TestDoctor(t *testing.T) {
 func TestDoctorFinds(t *testing.T) {
 	t.Parallel()
 	const storage = "storage of limiter_fixed_windows"
-	const flush = "; SELECT pg_stat_force_next_flush()" // otherwise the statistics come when the session has ended
+	const flush = "; SELECT pg_stat_force_next_flush()" // otherwise the doctor may look before the server has counted
 	for _, c := range []struct {
 		name, check, advice string
 		statements          []string

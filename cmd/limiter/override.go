@@ -55,7 +55,7 @@ func (a *app) overrideSet() *cobra.Command {
 			if err := a.printOverrides([]database.Override{o}); err != nil || a.json() {
 				return err
 			}
-			if known, err := db.Known(ctx, name); err == nil && len(known.Limiters) > 0 { // the override is set in any case
+			if known, err := db.Known(ctx, name); err == nil && len(known.Limiters) > 0 { // a hint: the override is set, and the role may lack rights
 				fmt.Fprintf(a.out, "limiter %s has %s\n", name, show.Cell(known.String()))
 			}
 			return nil

@@ -124,9 +124,9 @@ func (p *policyFlags) described() (limiter.Policy, error) {
 	case bucket && window:
 		return nil, usageError{errors.New("--capacity, --refill and --interval describe a bucket; --limit, --window, --count-rejected and --sliding describe a window; pass one of the two")}
 	case bucket && !(p.given("capacity") && p.given("interval")):
-		return nil, usageError{errors.New("a bucket needs --capacity and --interval")}
+		return nil, usageError{errors.New("a bucket needs both --capacity and --interval")}
 	case window && !(p.given("limit") && p.given("window")):
-		return nil, usageError{errors.New("a window needs --limit and --window")}
+		return nil, usageError{errors.New("a window needs both --limit and --window")}
 	case bucket:
 		return limiter.TokenBucket{Capacity: p.capacity, Refill: p.refill, Interval: p.interval}, nil
 	case p.sliding && p.countRejected:

@@ -54,7 +54,7 @@ func atExit(stop func() error) {
 	stops.list = append(stops.list, stop)
 }
 
-// pgxCloses is a little longer than pgx may take to close a connection that it gave up.
+// pgxCloses is longer than the 15 s that pgx may take to close a broken connection in the background.
 const pgxCloses = 16 * time.Second
 
 // Main runs the tests of a package, stops all servers that they started, looks for leaked

@@ -15,7 +15,7 @@ type Suite struct {
 	Only    string        // matches those that are used; empty: all
 	Skip    string        // matches those that are not used; empty: none
 	Takes   time.Duration // about, on two cores
-	All     bool          // however long it takes, each test runs that reaches a mutant
+	All     bool          // run every test that reaches a mutant, however long that takes
 }
 
 // documents matches the root's tests of documents and workflows.
@@ -51,7 +51,7 @@ var Plan = []Target{
 	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
 	{"postgres", "^TestRows", []Suite{
 		{Package: "./postgres", Only: "^Test(Rows|CalendarEdge)", Takes: time.Minute, All: true},
-		// TestRefusalsWriteNoWAL reads the log of the whole server, which other tests use at the same time.
+		// TestRefusalsWriteNoWAL measures the WAL of the whole server, and other tests write at the same time.
 		{Package: "./postgres", Skip: "^Test(Rows|CalendarEdge|RefusalsWriteNoWAL$)", Takes: 4 * time.Minute},
 	}},
 }

@@ -212,7 +212,7 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("%w: limiter %q has %s; pass --capacity and --interval, or --limit and --window", limiter.ErrInvalid, name, known)
+			return fmt.Errorf("%w: limiter %q has %s; correct the name, or pass --capacity and --interval, or --limit and --window", limiter.ErrInvalid, name, known)
 		}
 		policies = nil
 		for _, r := range rows { // of each kind, because the key's own row may be of a former policy
