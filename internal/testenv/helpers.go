@@ -2,10 +2,14 @@ package testenv
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"reflect"
+	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -27,8 +31,36 @@ func Must(t fataler, err error) {
 func Equal[T any](t testing.TB, got, want T, what ...any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
+		t.Errorf("%sgot %+v, want %+v", fmt.Sprintln(what...), got, want)
 	}
+}
+
+// ErrorIs checks that err matches want. what begins the message of a failure.
+func ErrorIs(t testing.TB, err, want error, what ...any) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%sgot the error %v, want %v", fmt.Sprintln(what...), err, want)
+	}
+}
+
+// Contains checks that text has all parts in it.
+func Contains(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("want %q in:\n%s", part, text)
+		}
+	}
+}
+
+// Panics checks that call panics with a value that has want in its text.
+func Panics(t testing.TB, want string, call func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		Contains(t, fmt.Sprint(recover()), want)
+	}()
+	call()
 }
 
 // ErrorOf returns the error of a call with two results.
@@ -41,6 +73,26 @@ func Logged(t testing.TB) *bytes.Buffer {
 	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	return buf
+}
+
+// countdown is a context that ends after it was looked at a number of times.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Looks returns a context whose Err is nil n times, and then [context.Canceled].
+func Looks(ctx context.Context, n int64) context.Context {
+	c := &countdown{Context: ctx}
+	c.left.Store(n)
+	return c
 }
 
 // FreePort returns a port of 127.0.0.1 that nobody listened on a moment ago.
