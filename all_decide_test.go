@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -49,9 +50,7 @@ func TestAllowAllTellsObservers(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", c.what, res, err)
 		}
 		for i, has := range c.has {
-			if res.Each[i].Allowed != has {
-				t.Errorf("%s: claim %d: %+v, want Allowed %v", c.what, i, res.Each[i], has)
-			}
+			testenv.Equal(t, res.Each[i].Allowed, has, c.what, "claim", i, res.Each[i])
 		}
 		for i, source := range []limiter.Source{0, c.ofOpen, c.ofLocal}[:len(c.claims)] {
 			name := cs[i].Limiter.Name()
@@ -67,9 +66,7 @@ func TestAllowAllTellsObservers(t *testing.T) {
 			}
 			want.Result.Allowed, want.Result.Source = c.allowed, source
 			charged := c.allowed && source != limiter.SourcePolicy
-			if refundable := want.Result != want.Result.Visible(); refundable != charged {
-				t.Errorf("%s: claim %d can be refunded: %v, want %v", c.what, i, refundable, charged)
-			}
+			testenv.Equal(t, want.Result != want.Result.Visible(), charged, c.what, "claim", i, "can be refunded")
 			if taken := want.Result.Taken; c.allowed && taken != want.Cost || !c.allowed && taken != 0 {
 				t.Errorf("%s: claim %d took %d", c.what, i, taken)
 			}
@@ -78,9 +75,7 @@ func TestAllowAllTellsObservers(t *testing.T) {
 				continue
 			}
 			got := seen[name][0]
-			if !errors.Is(got.Err, c.err) {
-				t.Errorf("%s: the observer of %q saw %v, want %v", c.what, name, got.Err, c.err)
-			}
+			testenv.ErrorIs(t, got.Err, c.err, c.what, "the observer of", name)
 			if got.Err, got.Duration = want.Err, 0; got != want {
 				t.Errorf("%s: the observer of %q saw\n     %+v\nwant %+v", c.what, name, got, want)
 			}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -60,13 +60,9 @@ func TestNewConcurrency(t *testing.T) {
 		}
 	}
 	for _, p := range []limiter.InFlight{{Limit: 1, Hold: time.Millisecond}, {Limit: 1000, Hold: limiter.MaxHold}} {
-		if _, err := limiter.NewConcurrency(store, "c", p); err != nil {
-			t.Errorf("%v: %v", p, err)
-		}
+		must(t, testenv.ErrorOf(limiter.NewConcurrency(store, "c", p)))
 	}
-	if _, err := limiter.New(store, "c", places); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("New: %v, want ErrInvalid", err)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(limiter.New(store, "c", places)), limiter.ErrInvalid, "New")
 }
 
 func TestLeasePolicies(t *testing.T) {
@@ -160,9 +156,7 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				if c.again && (store.ops[1].ID != store.ops[0].ID || store.ops[1].Timeout != time.Second || store.ended) {
 					t.Errorf("the release after %+v is %+v", store.ops[0], store.ops[1])
 				}
-				if sent := sentTo(store); !slices.Equal(sent, c.sends) {
-					t.Errorf("sent %v, want %v", sent, c.sends)
-				}
+				testenv.Equal(t, sentTo(store), c.sends, "sent")
 				if n := len(seen); n != len(c.sends) || seen[n-1].Op != acquire || !errors.Is(seen[n-1].Err, c.err) || c.again && seen[0].Result.Source != source {
 					t.Errorf("observed %+v", seen)
 				}
@@ -172,9 +166,7 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				for range 2 {
 					must(t, lease.Release(t.Context()))
 				}
-				if sent := len(sentTo(store)); sent != map[bool]int{true: 1}[c.again] {
-					t.Errorf("two calls of Release sent %d operations", sent)
-				}
+				testenv.Equal(t, len(sentTo(store)), map[bool]int{true: 1}[c.again], "operations of two Releases")
 			})
 		}
 	}
@@ -226,19 +218,13 @@ func TestReleaseThatFails(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := lease.Release(canceled); !errors.Is(err, limiter.ErrCanceled) {
-		t.Errorf("Release after the end of its context: %v", err)
-	}
-	if err := lease.Release(t.Context()); !errors.Is(err, limiter.ErrOutcomeUnknown) {
-		t.Errorf("Release: %v", err)
-	}
+	testenv.ErrorIs(t, lease.Release(canceled), limiter.ErrCanceled, "Release after the end of its context")
+	testenv.ErrorIs(t, lease.Release(t.Context()), limiter.ErrOutcomeUnknown, "Release")
 	store.err = nil
 	for range 2 {
 		must(t, lease.Release(t.Context()))
 	}
-	if n := len(store.ops); n != 4 {
-		t.Errorf("%d operations, want an acquire, an extension and two releases", n)
-	}
+	testenv.Equal(t, len(store.ops), 4, "operations: an acquire, an extension and two releases")
 	if r, err := c.Peek(t.Context(), "k"); err != nil || r.Used != 0 {
 		t.Errorf("Peek: %+v, %v", r, err)
 	}
@@ -268,9 +254,7 @@ func TestObserverOfLeases(t *testing.T) {
 	_, _ = c.Peek(t.Context(), "k")
 	_ = c.Reset(t.Context(), "k")
 	want := []string{"acquire 1 true false <nil>", "extend 1 true true <nil>", "release 1 true true <nil>", "look 1 true false <nil>", "reset 0 true true <nil>"}
-	if !slices.Equal(seen, want) {
-		t.Errorf("observed\n%q, want\n%q", seen, want)
-	}
+	testenv.Equal(t, seen, want, "observed")
 }
 
 // A refusal that lost a race finds a free place. It must not look like one that passes.

@@ -66,9 +66,7 @@ func TestFailurePolicies(t *testing.T) {
 		{errors.New("of no class"), false},
 	} {
 		err := errors.Join(c.class, cause)
-		if got := limiter.StoreFailed(err); got != c.fails {
-			t.Errorf("StoreFailed(%v) = %v, want %v", c.class, got, c.fails)
-		}
+		testenv.Equal(t, limiter.StoreFailed(err), c.fails, "StoreFailed of", c.class)
 		for name, opt := range failurePolicies() {
 			for where, provisional := range map[string]bool{"on a pool": false, "in a transaction": true} {
 				store := &spyStore{Store: memory.New()}

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -75,14 +76,10 @@ func FuzzName(f *testing.F) {
 			t.Fatalf("New(%q): %v, want it to be good: %t", name, err, good)
 		}
 		if err == nil {
-			if l.Name() != name {
-				t.Errorf("the name %q became %q", name, l.Name())
-			}
+			testenv.Equal(t, l.Name(), name)
 			return
 		}
-		if !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("New(%q): %v, want ErrInvalid", name, err)
-		}
+		testenv.ErrorIs(t, err, limiter.ErrInvalid, "New", name)
 		if strings.ContainsFunc(err.Error(), func(r rune) bool { return r > unicode.MaxASCII || unicode.IsControl(r) }) {
 			t.Errorf("the error has what cannot be printed: %q", err)
 		}
@@ -143,9 +140,7 @@ func TestRowExpired(t *testing.T) {
 		{"a window that lies ahead of its take", limiter.Row{Start: end - 10_000, Used: 1, At: end - 50_000, Period: 10_000, Limit: 10}},
 	} {
 		for offset, want := range map[time.Duration]bool{0: false, limiter.SweepGrace - 1: false, limiter.SweepGrace: true, 1e18: true} {
-			if got := test.row.Expired(end + int64(offset)); got != want {
-				t.Errorf("%s: %v after its end: Expired = %v, want %v", test.what, offset, got, want)
-			}
+			testenv.Equal(t, test.row.Expired(end+int64(offset)), want, test.what, offset, "after its end")
 		}
 	}
 	const day = int64(24 * time.Hour)
@@ -188,9 +183,7 @@ func TestStrings(t *testing.T) {
 		"1 per year (UTC)":                        limiter.CalendarWindow{Limit: 1, Period: limiter.Year},
 		"1 per period(9) (UTC)":                   limiter.CalendarWindow{Limit: 1, Period: 9},
 	} {
-		if got := v.String(); got != want {
-			t.Errorf("%#v is %q, want %q", v, got, want)
-		}
+		testenv.Equal(t, v.String(), want, fmt.Sprintf("%#v", v))
 	}
 }
 
@@ -209,9 +202,7 @@ func TestStoredKey(t *testing.T) {
 			}
 			l := newLimiter(t, store, limiter.PerMinute(1), opts...)
 			for range 2 { // a hash is used again
-				if _, err := l.Allow(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
+				must(t, testenv.ErrorOf(l.Allow(t.Context(), key)))
 			}
 			got, err := limiter.StoredKey(key, secret)
 			if err != nil || got != store.ops[0].Key || got != store.ops[1].Key {
@@ -228,9 +219,7 @@ func TestStoredKey(t *testing.T) {
 }
 
 func TestStoredKeyOfAShortKeyIsFree(t *testing.T) {
-	if n := testing.AllocsPerRun(100, func() { _, _ = limiter.StoredKey("customer", nil) }); n != 0 {
-		t.Errorf("StoredKey without a secret allocates %v times", n)
-	}
+	testenv.Equal(t, testing.AllocsPerRun(100, func() { _, _ = limiter.StoredKey("customer", nil) }), 0, "allocations")
 }
 
 // FuzzKey checks that any string is a key and that no two are stored alike.
@@ -257,9 +246,7 @@ func FuzzKey(f *testing.F) {
 		if errA != nil || errB != nil {
 			return
 		}
-		if (a == b) != (sa == sb) {
-			t.Errorf("%q is stored as %q, %q as %q", a, sa, b, sb)
-		}
+		testenv.Equal(t, sa == sb, a == b, a, b, "stored as", sa, sb)
 		if len(sa) < 1 || len(sa) > 255 {
 			t.Errorf("%q is stored in %d bytes, want 1 to 255", a, len(sa))
 		}

@@ -87,9 +87,7 @@ func TestObserverSeesEveryOperation(t *testing.T) {
 			t.Errorf("%s: %v, asked %d times for the policy of %q, want %d", c.what, err, p.calls, p.key, c.asks)
 		}
 		if c.want == (limiter.Decision{}) {
-			if len(seen) != 0 {
-				t.Errorf("%s: %v, the observer saw %+v, want nothing", c.what, err, seen)
-			}
+			testenv.Equal(t, len(seen), 0, c.what, err, "the observer saw", seen)
 			continue
 		}
 		c.want.Limiter = "l"

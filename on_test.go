@@ -188,9 +188,7 @@ func TestACachedRefusalCountsOnlyForItsPolicy(t *testing.T) {
 	w.fill("k")
 	p.policy = limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true}
 	for used := range int64(3) { // its refusals count, so the store must see them
-		if r := w.expect("k", 1, false, store); r.Used != used+2 {
-			t.Errorf("a window that counts refusals: %+v, want %d used", r, used+2)
-		}
+		testenv.Equal(t, w.expect("k", 1, false, store).Used, used+2, "used of a window that counts refusals")
 	}
 }
 
@@ -207,9 +205,7 @@ func TestCancelUsesThePolicyOfTheBooking(t *testing.T) {
 	if r, err := l.AllowN(t.Context(), "k", 4); !errors.Is(err, limiter.ErrExceedsCapacity) || r.Policy != nil {
 		t.Errorf("a cost above the chosen policy: %+v, %v, want ErrExceedsCapacity", r, err)
 	}
-	if got := l.Policy(); got != limiter.PerHour(2) {
-		t.Errorf("Policy = %+v, want that of New", got)
-	}
+	testenv.Equal[limiter.Policy](t, l.Policy(), limiter.PerHour(2), "Policy, that of New")
 	if err := r.Cancel(t.Context()); err != nil || store.ops[1].Kind != limiter.OpCancel ||
 		store.ops[1].Policy != booked || store.ops[1].Timeout != 250*time.Millisecond {
 		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, store.ops[1], booked)

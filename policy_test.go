@@ -3,11 +3,11 @@ package limiter_test
 import (
 	"errors"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -88,9 +88,7 @@ func TestNewPolicies(t *testing.T) {
 			if !errors.Is(err, limiter.ErrInvalid) || l != nil {
 				t.Fatalf("New = %v, %v, want ErrInvalid", l, err)
 			}
-			if !strings.Contains(err.Error(), test.advice) {
-				t.Errorf("New: %q, which does not say %q", err, test.advice)
-			}
+			testenv.Contains(t, err.Error(), test.advice)
 		})
 	}
 }
@@ -111,14 +109,10 @@ func TestTokenBucketStep(t *testing.T) {
 		{math.MaxInt64, math.MaxInt64, 1},
 	} {
 		b := limiter.TokenBucket{Capacity: 1, Refill: test.refill, Interval: test.interval}
-		if got := b.Step(); got != test.want {
-			t.Errorf("Step of %d in %v = %d ns, want %d", test.refill, test.interval, got, test.want)
-		}
+		testenv.Equal(t, b.Step(), test.want, "Step of", test.refill, "in", test.interval)
 	}
 	for window, want := range map[time.Duration]time.Duration{-1: 0, 0: 0, 1: 1, 16: 1, 17: 2, 32: 2, thirtyYears: thirtyYears / 16} {
-		if got := (limiter.SlidingWindow{Limit: 1, Window: window}).Slice(); got != want {
-			t.Errorf("Slice of %d ns = %d ns, want %d", window, got, want)
-		}
+		testenv.Equal(t, (limiter.SlidingWindow{Limit: 1, Window: window}).Slice(), want, "Slice of", window)
 	}
 }
 
@@ -137,9 +131,7 @@ func FuzzNew(f *testing.F) {
 		now := time.Unix(0, at)
 		l, err := limiter.New(oneRow(1), name, p, clockOf(&now)) // a store that is deterministic, as fuzzing wants it
 		if err != nil {
-			if !errors.Is(err, limiter.ErrInvalid) {
-				t.Errorf("New(%q, %+v): %v, want ErrInvalid", name, p, err)
-			}
+			testenv.ErrorIs(t, err, limiter.ErrInvalid, "New", name, p)
 			return
 		}
 		for _, n := range []int64{1, limit, 1, limit, limit/2 + 1} {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // files returns the texts of the repository's files whose paths match a pattern, by their paths.
@@ -117,9 +119,7 @@ func TestTheGuidesProgramsCompileAndRun(t *testing.T) {
 			t.Fatalf("the program failed: %v\n%s", err, out)
 		}
 		const want = "true 4 0s\ntrue 3 0s\ntrue 2 0s\ntrue 1 0s\ntrue 0 0s\nfalse 0 1m0s\n"
-		if string(out) != want {
-			t.Errorf("the program printed\n%swant\n%s", out, want)
-		}
+		testenv.Equal(t, string(out), want, "the program printed")
 	}
 }
 

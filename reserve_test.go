@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -25,9 +26,7 @@ func elapsed(t *testing.T, want time.Duration, f func()) {
 	t.Helper()
 	began := time.Now()
 	f()
-	if got := time.Since(began); got != want {
-		t.Errorf("it took %v, want %v", got, want)
-	}
+	testenv.Equal(t, time.Since(began), want, "it took")
 }
 
 // nextTurn books the next turn and checks when it comes.
@@ -57,9 +56,7 @@ func waits(ctx context.Context, t *testing.T, l *limiter.Limiter, n int64, want 
 			t.Errorf("WaitN(%d): %v, want no error", n, err)
 		}
 		for _, class := range errs {
-			if !errors.Is(err, class) {
-				t.Errorf("WaitN(%d): %v, want %v", n, err, class)
-			}
+			testenv.ErrorIs(t, err, class, "WaitN", n)
 		}
 	})
 }
@@ -88,9 +85,7 @@ func TestWait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
 		defer cancel()
 		waits(ctx, t, l, 1, 0, limiter.ErrExceedsMaxWait, context.DeadlineExceeded)
-		if store.calls != 2 {
-			t.Errorf("%d operations, want 2: the wait books nothing, and cancels nothing", store.calls)
-		}
+		testenv.Equal(t, store.calls, 2, "operations: the wait books nothing, and cancels nothing")
 		nextTurn(t, l, time.Second) // nothing was booked
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
@@ -114,9 +109,7 @@ func TestWait(t *testing.T) {
 		synctest.Wait()
 		nextTurn(t, l, 2*time.Second)
 		cancel()
-		if err := <-left; !errors.Is(err, limiter.ErrCanceled) {
-			t.Errorf("Wait: %v, want ErrCanceled", err)
-		}
+		testenv.ErrorIs(t, <-left, limiter.ErrCanceled, "Wait")
 		nextTurn(t, l, 3*time.Second)
 	})
 	inBubble(t, "does not exceed WithMaxWait", func(t *testing.T, _ *limiter.Limiter) {
@@ -131,9 +124,7 @@ func TestWait(t *testing.T) {
 		}
 		never := newLimiter(t, store, oncePerSecond, limiter.WithMaxWait(0))
 		waits(t.Context(), t, never, 1, 0, limiter.ErrExceedsMaxWait)
-		if err := never.Wait(t.Context(), "other"); err != nil {
-			t.Errorf("a wait of 0: %v, want no error", err)
-		}
+		must(t, never.Wait(t.Context(), "other"))
 		nextTurn(t, l, 2*time.Second) // the refused calls booked nothing
 	})
 	inBubble(t, "tells of the cancellation even if the store fails to cancel", func(t *testing.T, _ *limiter.Limiter) {
@@ -152,9 +143,7 @@ func TestWait(t *testing.T) {
 	inBubble(t, "cancels once", func(t *testing.T, _ *limiter.Limiter) {
 		store := &spyStore{Store: memory.New(), err: errDown, only: limiter.OpCancel}
 		r := nextTurn(t, newLimiter(t, store, oncePerSecond), 0)
-		if err := r.Cancel(t.Context()); !errors.Is(err, errDown) {
-			t.Errorf("Cancel: %v, want the store's error", err)
-		}
+		testenv.ErrorIs(t, r.Cancel(t.Context()), errDown, "Cancel")
 		if err := r.Cancel(t.Context()); err != nil || store.calls != 2 {
 			t.Errorf("the second Cancel: %v, %d operations, want 2: two cancels may give back too much", err, store.calls)
 		}

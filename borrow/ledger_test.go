@@ -109,9 +109,7 @@ func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *led
 	}
 	all.Wait()
 	if seed%3 > 0 {
-		if err := s.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testenv.Must(t, s.Shutdown(t.Context()))
 	}
 	stats := s.Stats()
 	g.local.Add(stats.Local)

@@ -182,9 +182,7 @@ func TestOperationsEndHolding(t *testing.T) {
 			for range 3 * busy {
 				f.allow(1, true)
 			}
-			if f.store.Stats().Borrows != 0 {
-				f.Error("it borrowed")
-			}
+			testenv.Equal(f, f.store.Stats().Borrows, 0, "borrows")
 			release(nil)
 			testenv.Must(f, <-done)
 		})
@@ -224,9 +222,7 @@ func TestOperationsEndHolding(t *testing.T) {
 			f.l = []*limiter.Limiter{one, two}[i%2]
 			f.allow(1, true)
 		}
-		if stats := f.store.Stats(); stats != (Stats{}) {
-			f.Errorf("%+v", stats)
-		}
+		testenv.Equal(f, f.store.Stats(), Stats{})
 	})
 }
 
@@ -275,9 +271,7 @@ func TestChunk(t *testing.T) {
 		f.hold() // with a chunk of 4
 		<-time.After(ttl)
 		f.allow(30, true)
-		if e := f.entry(); e.chunk != 4*4/2 {
-			f.Errorf("the chunk is %d, want four times half of 4", e.chunk)
-		}
+		testenv.Equal(f, f.entry().chunk, 4*4/2, "the chunk, four times half of 4")
 	})
 	run(t, "is 1 again after a pause", 1000, func(f *fixture) {
 		for range 30 {
@@ -345,9 +339,7 @@ func TestLimiterAround(t *testing.T) {
 		}
 		f.allow(996, true)
 		f.allow(1, false)
-		if res := f.allow(1, false); res.Source != limiter.SourceDenyCache {
-			f.Errorf("%+v", res)
-		}
+		testenv.Equal(f, f.allow(1, false).Source, limiter.SourceDenyCache)
 	})
 	run(t, "a wait under another policy is the store's", 1000, func(f *fixture) {
 		fast := hourly
@@ -368,8 +360,6 @@ func TestLimiterAround(t *testing.T) {
 		f.hold()
 		f.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
 		f.allow(3, true)
-		if res := f.allow(1, true); res.Source != limiter.SourcePolicy {
-			f.Errorf("%+v", res)
-		}
+		testenv.Equal(f, f.allow(1, true).Source, limiter.SourcePolicy)
 	})
 }

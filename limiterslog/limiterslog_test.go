@@ -55,9 +55,7 @@ func TestOneLineAMinute(t *testing.T) {
 		} {
 			<-time.After(call.after)
 			log.Error(t.Context(), "l", limiter.ErrNotApplied)
-			if got := out.String(); got != call.want {
-				t.Errorf("after %v more: logged %q, want %q", call.after, got, call.want)
-			}
+			testenv.Equal(t, out.String(), call.want, "after", call.after, "more")
 			out.Reset()
 		}
 	})
@@ -85,9 +83,7 @@ func TestEachLimiterAndClassHasItsLines(t *testing.T) {
 			}
 		}
 	}
-	if out.String() != want.String() {
-		t.Errorf("logged\n%swant\n%s", out, &want)
-	}
+	testenv.Equal(t, out.String(), want.String(), "logged")
 }
 
 func TestWarn(t *testing.T) {
@@ -102,9 +98,7 @@ func TestWarn(t *testing.T) {
 	}
 	const warning = `level=WARN msg="the rate limiter rejected a request that can never pass" limiter=l error="limiter: cost exceeds capacity: `
 	want := warning + "no key\"\n" + warning + "too costly\"\n" + `level=ERROR msg="the rate limiter failed" limiter=l error="limiter: not applied"` + "\n"
-	if got := out.String(); got != want {
-		t.Errorf("logged %s\nwant %s", got, want)
-	}
+	testenv.Equal(t, out.String(), want, "logged")
 }
 
 func TestObserver(t *testing.T) {
@@ -145,9 +139,7 @@ func TestObserver(t *testing.T) {
 			if strings.Count(got, "\n") != lines || !strings.Contains(got, tt.reason) || lines > 0 && !strings.Contains(got, "limiter=login ") {
 				t.Fatalf("%s: logged %q after %d operations, want %d lines with the reason %q", name, got, i+1, lines, tt.reason)
 			}
-			if found := keyleak.Of(key).In(out.Bytes()); len(found) > 0 {
-				t.Errorf("%s: the key is in the log as %v: %s", name, found, got)
-			}
+			testenv.Equal(t, keyleak.Of(key).In(out.Bytes()), nil, name, "traces of the key in the log", got)
 		}
 	}
 }
@@ -158,9 +150,7 @@ func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) {
 	out := testenv.Logged(t)
 	zero.Error(t.Context(), "zero", limiter.ErrNotApplied)
 	none.Error(t.Context(), "none", limiter.ErrNotApplied)
-	if got := out.String(); !strings.Contains(got, "limiter=zero") || !strings.Contains(got, "limiter=none") {
-		t.Errorf("logged %q", got)
-	}
+	testenv.Contains(t, out.String(), "limiter=zero", "limiter=none")
 }
 
 func TestConcurrentErrorsAreCounted(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // A decision over several limits adds a row. That must not forget an expired row that it takes from.
@@ -26,9 +27,7 @@ func TestDoAllOnAnExpiredEntry(t *testing.T) {
 	take := func(ops ...limiter.Op) (took bool) {
 		t.Helper()
 		states, err := s.DoAll(t.Context(), ops)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		return states[len(states)-1].Took
 	}
 	if !take(old) {
@@ -53,7 +52,5 @@ func TestDoAllOnAnExpiredEntry(t *testing.T) {
 	if take(old) {
 		t.Error("the key passes again at once; its take was lost")
 	}
-	if sh.held != 2 {
-		t.Errorf("the shard holds %d rows, want those of the two claims", sh.held)
-	}
+	testenv.Equal(t, sh.held, 2, "rows of the shard, those of the two claims")
 }

@@ -1,9 +1,7 @@
 package memory_test
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,9 +37,7 @@ func TestWithClockIgnoresNil(t *testing.T) {
 		if i == 2 {
 			now = now.Add(time.Second)
 		}
-		if got := allow(t, l, "k"); got != want {
-			t.Errorf("call %d: Allow = %v, want %v", i, got, want)
-		}
+		testenv.Equal(t, allow(t, l, "k"), want, "call", i)
 	}
 }
 
@@ -136,10 +132,5 @@ func TestZeroStore(t *testing.T) {
 
 func TestNewPanicsForANilOption(t *testing.T) {
 	t.Parallel()
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, "an option of New is nil") {
-			t.Errorf("panic %q", text)
-		}
-	}()
-	memory.New(nil)
+	testenv.Panics(t, "an option of New is nil", func() { memory.New(nil) })
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"slices"
 	"testing"
 	"time"
 
@@ -70,9 +69,7 @@ func TestBinding(t *testing.T) {
 			if err := r.Decide(t.Context(), "k", &d); err != nil || d.Binding != test.binding || d.Result != d.Results[test.binding].Result {
 				t.Errorf("rule %d decides with %+v, %v; want rule %d of %+v", d.Binding, d.Result, err, test.binding, d.Results)
 			}
-			if got := d.Violated(); !slices.Equal(got, test.violated) {
-				t.Errorf("the rules without room are %q, want %q", got, test.violated)
-			}
+			testenv.Equal(t, d.Violated(), test.violated, "the rules without room")
 		})
 	}
 }
@@ -93,16 +90,12 @@ func TestCauseOf(t *testing.T) {
 		"another cause for NoKey":     {middleware.NoKey(middleware.TooCostly, "a mistake"), middleware.WithoutKey},
 		"no cause for NoKey":          {middleware.NoKey(middleware.WithoutUser+1, "a mistake"), middleware.WithoutKey},
 	} {
-		if got := middleware.CauseOf(test.err); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
+		testenv.Equal(t, middleware.CauseOf(test.err), test.want, name)
 	}
 	if !errors.Is(noUser, middleware.ErrNoKey) || noUser.Error() != "limiter: the request has no key: no user" {
 		t.Errorf("NoKey returned %q", noUser)
 	}
-	if got := middleware.Cause(255).String(); got != middleware.NoDecision.String() {
-		t.Errorf("an unknown cause is %q", got)
-	}
+	testenv.Equal(t, middleware.Cause(255).String(), middleware.NoDecision.String(), "an unknown cause")
 }
 
 // A consumer of a queue limits each sender.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/overrides"
 )
 
@@ -69,9 +70,7 @@ func TestBase(t *testing.T) {
 		if got, err := f(t.Context(), "policy"); err != nil || got != own {
 			t.Errorf("%v, %v; want %v", got, err, own)
 		}
-		if calls != 1 {
-			t.Errorf("OnError was called %d times, want once", calls)
-		}
+		testenv.Equal(t, calls, 1, "calls of OnError")
 	})
 	t.Run("of another kind", func(t *testing.T) {
 		t.Parallel()

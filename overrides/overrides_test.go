@@ -65,9 +65,7 @@ func (s *fakeSource) wantReads(t *testing.T, want int) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads != want {
-		t.Errorf("%d reads, want %d", s.reads, want)
-	}
+	testenv.Equal(t, s.reads, want, "reads")
 }
 
 type policyFor = func(context.Context, string) (limiter.Policy, error)
@@ -119,9 +117,7 @@ func TestMaxAge(t *testing.T) {
 			wall, monotonic = wall.Add(c.wall), c.monotonic
 			want(t, f, "k", int64(c.reads-1)*5)
 			want(t, f, "other", 0)
-			if source.reads != c.reads {
-				t.Errorf("%s, MaxAge by %s: %d reads, want %d", c.name, option, source.reads, c.reads)
-			}
+			testenv.Equal(t, source.reads, c.reads, c.name, "MaxAge by", option, "reads")
 		}
 	}
 }
@@ -170,9 +166,7 @@ func TestFailedRead(t *testing.T) {
 			want(t, f, "k", read.capacity)
 			want(t, f, "k", read.capacity)
 			source.wantReads(t, i+1)
-			if len(errs) != read.errs {
-				t.Errorf("OnError got %v, want %d errors", errs, read.errs)
-			}
+			testenv.Equal(t, len(errs), read.errs, "OnError got", errs)
 			<-time.After(age)
 		}
 		for _, err := range errs {
@@ -249,12 +243,7 @@ func TestWrongArguments(t *testing.T) {
 		}
 	}
 	source.wantReads(t, 0)
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, "option 0 of New is nil") {
-			t.Errorf("New with a nil option: panic %q", text)
-		}
-	}()
-	overrides.New(source, "api", nil)
+	testenv.Panics(t, "option 0 of New is nil", func() { overrides.New(source, "api", nil) })
 }
 
 // Not in parallel, because the default logger is a variable.
@@ -275,9 +264,7 @@ func TestFailuresAreLogged(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	f := overrides.New(newSource(0), "api")
 	for _, key := range []string{"k", "other"} {
-		if n := testing.AllocsPerRun(1000, func() { _, _ = f(t.Context(), key) }); n != 0 {
-			t.Errorf("%q costs %v allocations, want none", key, n)
-		}
+		testenv.Equal(t, testing.AllocsPerRun(1000, func() { _, _ = f(t.Context(), key) }), 0, "allocations of", key)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestProbeAfterAClockStep(t *testing.T) {
@@ -14,15 +15,11 @@ func TestProbeAfterAClockStep(t *testing.T) {
 	for i := range openAfter {
 		op := limiter.Op{Key: fmt.Sprint(i)}
 		pass, err := b.Enter(t.Context(), &op)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		pass.Leave(limiter.ErrNotApplied, &op)
 	}
 	b.last = time.Now().Round(0).Add(time.Hour)
-	if _, err := b.Enter(t.Context(), &limiter.Op{}); err != nil {
-		t.Errorf("the first operation: %v, want it let through", err)
-	}
+	testenv.Must(t, testenv.ErrorOf(b.Enter(t.Context(), &limiter.Op{})))
 	if _, err := b.Enter(t.Context(), &limiter.Op{}); err == nil {
 		t.Error("the second operation was also let through")
 	}

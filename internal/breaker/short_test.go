@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/breaker"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // within is an operation on a key of its own with a time limit.
@@ -44,18 +45,14 @@ func TestShortTimeLimit(t *testing.T) {
 				for i := 1; i <= 9 && opens == 0; i++ {
 					op := within(c.timeout, i)
 					pass, err := b.Enter(t.Context(), op)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testenv.Must(t, err)
 					<-time.After(c.took)
 					pass.Leave(c.err, op)
 					if open, _ := b.Stats(); open {
 						opens = i
 					}
 				}
-				if opens != c.opens {
-					t.Errorf("failure %d opened the breaker, want %d", opens, c.opens)
-				}
+				testenv.Equal(t, opens, c.opens, "the failure that opened the breaker")
 			})
 		})
 	}
@@ -88,9 +85,7 @@ func TestShortTimeLimit(t *testing.T) {
 						sent = append(sent, time.Since(begin))
 					}
 				}
-				if want := []time.Duration{1050 * ms, 2050 * ms, 3050 * ms}; fmt.Sprint(sent) != fmt.Sprint(want) {
-					t.Errorf("let through after %v, want %v", sent, want)
-				}
+				testenv.Equal(t, sent, []time.Duration{1050 * ms, 2050 * ms, 3050 * ms}, "let through after")
 				if !through(b, "k", limiter.ErrNotApplied) {
 					t.Error("it postponed the probe")
 				}

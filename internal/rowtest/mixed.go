@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // RunMixed tests different operations on one key at the same time, which a store may carry out
@@ -26,9 +27,7 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 		}
 		leaseOp(r, &op)
 		booked, err := store.Do(t.Context(), op)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		before := rows.Read(t, op)
 		var ops [together]limiter.Op
 		for i := range ops {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/internal/sqlitecode"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // coded is an error of a driver that tells SQLite's code by a method.
@@ -47,8 +48,6 @@ func TestAdvice(t *testing.T) {
 	t.Parallel()
 	advised := map[int]bool{3: true, 8: true, 11: true, 14: true, 23: true, 26: true}
 	for code := range 30 {
-		if got := sqlitecode.Advice(code); (got != "") != advised[code] {
-			t.Errorf("Advice(%d) = %q, want advice: %v", code, got, advised[code])
-		}
+		testenv.Equal(t, sqlitecode.Advice(code) != "", advised[code], "advice for", code)
 	}
 }

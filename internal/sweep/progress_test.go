@@ -2,7 +2,6 @@ package sweep_test
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/sqlimit/limiter"
@@ -18,15 +17,10 @@ func TestProgress(t *testing.T) {
 		a, b := newRows("a", 600, &log).expire(0, 300), newRows("b", 10, &log)
 		a.total, b.total = 600, 10
 		var s sweep.Sweeper
-		if got := s.Progress(2); got != (sweep.Progress{}) {
-			t.Errorf("before the first sweep: %+v", got)
-		}
-		if _, err := s.Sweep(&countdown{Context: t.Context(), left: 2}, 1000, a.table(), b.table()); !errors.Is(err, limiter.ErrCanceled) {
-			t.Fatal(err)
-		}
-		if got, want := s.Progress(2), (sweep.Progress{250, 260, 610, "61.3030323439,0"}); got != want {
-			t.Errorf("after one page of each table: %+v, want %+v", got, want)
-		}
+		testenv.Equal(t, s.Progress(2), sweep.Progress{}, "before the first sweep")
+		_, err := s.Sweep(testenv.Looks(t.Context(), 2), 1000, a.table(), b.table())
+		testenv.ErrorIs(t, err, limiter.ErrCanceled)
+		testenv.Equal(t, s.Progress(2), sweep.Progress{250, 260, 610, "61.3030323439,0"}, "after a page of each table")
 		testenv.Must(t, testenv.ErrorOf(s.Sweep(t.Context(), 1000, a.table(), b.table())))
 		if got := s.Progress(2); got.Deleted != 50 || got.Visited != got.Total {
 			t.Errorf("after all pages: %+v", got)
@@ -37,19 +31,13 @@ func TestProgress(t *testing.T) {
 		var log []string
 		a := newRows("a", 600, &log)
 		var first, second sweep.Sweeper
-		if _, err := first.Sweep(&countdown{Context: t.Context(), left: 2}, 1000, a.table()); !errors.Is(err, limiter.ErrCanceled) {
-			t.Fatal(err)
-		}
-		if err := second.Continue(first.Progress(1).Position, 1, false); err != nil {
-			t.Fatal(err)
-		}
+		_, err := first.Sweep(testenv.Looks(t.Context(), 2), 1000, a.table())
+		testenv.ErrorIs(t, err, limiter.ErrCanceled)
+		testenv.Must(t, second.Continue(first.Progress(1).Position, 1, false))
 		log = nil
-		if _, err := second.Sweep(&countdown{Context: t.Context(), left: 1}, 1000, a.table()); !errors.Is(err, limiter.ErrCanceled) {
-			t.Fatal(err)
-		}
-		if want := []string{"a 00499"}; !slices.Equal(log, want) {
-			t.Errorf("the pages after %q, want %q", log, want)
-		}
+		_, err = second.Sweep(testenv.Looks(t.Context(), 1), 1000, a.table())
+		testenv.ErrorIs(t, err, limiter.ErrCanceled)
+		testenv.Equal(t, log, []string{"a 00499"}, "the pages after")
 	})
 }
 

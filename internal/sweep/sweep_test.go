@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sweep"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const ms = time.Millisecond
@@ -85,19 +86,6 @@ func (r *rows) table() sweep.Table {
 	}
 }
 
-// countdown is a context that ends after it was looked at a number of times.
-type countdown struct {
-	context.Context
-	left int
-}
-
-func (c *countdown) Err() error {
-	if c.left--; c.left < 0 {
-		return context.Canceled
-	}
-	return nil
-}
-
 // of returns the entries of a log that are of one table.
 func of(name string, log []string) (pages []string) {
 	for _, entry := range log {
@@ -132,12 +120,8 @@ func TestSweepVisitsEachPageOnce(t *testing.T) {
 		if n, err := s.Sweep(t.Context(), 10, a.table(), b.table()); n != 1 || err != nil {
 			t.Errorf("%s: Sweep = %d, %v, want 1", c.name, n, err)
 		}
-		if got := of("a", log); !slices.Equal(got, c.log) {
-			t.Errorf("%s: the pages after %q, want %q", c.name, got, c.log)
-		}
-		if got := of("b", log); len(got) != 1 {
-			t.Errorf("%s: of the other table the pages after %q, want one", c.name, got)
-		}
+		testenv.Equal(t, of("a", log), c.log, c.name, "the pages after")
+		testenv.Equal(t, len(of("b", log)), 1, c.name, "pages of the other table")
 	}
 }
 
@@ -153,9 +137,7 @@ func TestTablesInTurn(t *testing.T) {
 	if log[0] == "b " { // which is first is random
 		want = []string{"b ", "a ", "b 00249", "a 00249", "a 00499", "a 00749"}
 	}
-	if !slices.Equal(log, want) {
-		t.Errorf("the pages after %q, want %q", log, want)
-	}
+	testenv.Equal(t, log, want, "the pages after")
 }
 
 func TestSweepContinues(t *testing.T) {
@@ -169,21 +151,19 @@ func TestSweepContinues(t *testing.T) {
 		if n, err := s.Sweep(ctx, limit, a.table()); n != removed || !errors.Is(err, want) {
 			t.Errorf("Sweep = %d, %v; want %d, %v", n, err, removed, want)
 		}
-		if !slices.Equal(log, pages) {
-			t.Errorf("the pages after %q, want %q", log, pages)
-		}
+		testenv.Equal(t, log, pages, "the pages after")
 	}
 	// The limit leaves expired rows in the page.
 	sweep(t.Context(), 20, 20, nil, "a ")
 	sweep(t.Context(), 20, 20, nil, "a ")
-	sweep(&countdown{Context: t.Context(), left: 2}, 20, 10, limiter.ErrCanceled, "a ", "a 00289")
+	sweep(testenv.Looks(t.Context(), 2), 20, 10, limiter.ErrCanceled, "a ", "a 00289")
 	a.expire(700, 701)
 	a.failing = "00789"
 	sweep(t.Context(), 20, 1, errBroken, "a 00539", "a 00789")
 	sweep(t.Context(), 20, 0, errBroken, "a 00789")
 	a.failing = "none"
 	sweep(t.Context(), 20, 0, nil, "a 00789", "a ", "a 00299", "a 00549")
-	sweep(&countdown{Context: t.Context()}, 20, 0, limiter.ErrCanceled)
+	sweep(testenv.Looks(t.Context(), 0), 20, 0, limiter.ErrCanceled)
 }
 
 func TestSweepWithoutARandomRow(t *testing.T) {
@@ -195,9 +175,7 @@ func TestSweepWithoutARandomRow(t *testing.T) {
 	table := a.table()
 	table.Random = func(context.Context) (sweep.Cursor, error) { chooses++; return sweep.Cursor{}, errBroken }
 	var s sweep.Sweeper
-	if _, err := s.Sweep(t.Context(), 10, table); !errors.Is(err, errBroken) {
-		t.Errorf("Sweep: %v, want %v", err, errBroken)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(s.Sweep(t.Context(), 10, table)), errBroken, "Sweep")
 	if _, err := s.Sweep(t.Context(), 10, table); err != nil || !slices.Equal(log, []string{"a ", "a 00249"}) || chooses != 1 {
 		t.Errorf("a second Sweep: %v, the pages after %q, and it chose %d times", err, log, chooses-1)
 	}
@@ -234,7 +212,7 @@ func TestShortSweeps(t *testing.T) {
 				if !c.keep {
 					s = &sweep.Sweeper{}
 				}
-				_, err := s.Sweep(&countdown{Context: t.Context(), left: 2}, live, a.table(), b.table())
+				_, err := s.Sweep(testenv.Looks(t.Context(), 2), live, a.table(), b.table())
 				if err != nil && !errors.Is(err, limiter.ErrCanceled) {
 					t.Fatal(err)
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -18,9 +19,7 @@ func TestRender(t *testing.T) {
 	check := func(t *testing.T, driver, dsn, from string) {
 		t.Helper()
 		db, err := sql.Open(driver, dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		t.Cleanup(func() { _ = db.Close() })
 		text := new(tables.Table).Render("SELECT {a 1}, {a 2}, {a 3}, {a -1}, {a -2}, {a -3}, {a #} FROM ", driver == "sqlite") + from
 		want := [7]sql.Null[int64]{{V: 17, Valid: true}, {V: 1 << 62, Valid: true}, {}, {V: 1 << 62, Valid: true}, {V: 17, Valid: true}, {}, {V: 2, Valid: true}}
