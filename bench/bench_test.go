@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestNumbers(t *testing.T) {
@@ -19,9 +20,7 @@ func TestNumbers(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 999: "999 B", 1000: "0.977 kB", 8192: "8 kB", 5 << 20: "5 MB", 12_900_000: "12.3 MB", 1_420_000_000: "1.32 GB",
 	} {
-		if got := bytesText(n); got != want {
-			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
-		}
+		testenv.Equal(t, bytesText(n), want, "bytesText of", n)
 	}
 	before, after := counters{updates: 100, hot: 50}, counters{updates: 300, hot: 248}
 	if got, none := after.hotShare(before), before.hotShare(before); got != "99.00 %" || none != "-" {
@@ -36,18 +35,14 @@ func TestNumbers(t *testing.T) {
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	o, err := parse([]string{"-out", t.TempDir(), "-callers", "1,64", "-run", "^(lone|hot)/(upsert-sqlite|upsert-rows)$"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	var got []string
 	for _, g := range o.plan() {
 		for _, c := range g.cases {
 			got = append(got, c.scenario.name+" "+c.contender.name)
 		}
 	}
-	if want := []string{"lone upsert-sqlite", "hot upsert-rows", "hot upsert-sqlite"}; !slices.Equal(got, want) {
-		t.Errorf("the plan is %v, want %v", got, want)
-	}
+	testenv.Equal(t, got, []string{"lone upsert-sqlite", "hot upsert-rows", "hot upsert-sqlite"}, "the plan")
 	for _, c := range comparisons {
 		for _, name := range []string{c.ours, c.peer} {
 			if !slices.ContainsFunc(contenders, func(c contender) bool { return c.name == name }) {
@@ -126,7 +121,7 @@ func TestComparison(t *testing.T) {
 	sections[0].aim(true, "1", "at most %d", 1)
 	sections[0].aim(false, "2", "at most 1.5")
 	text := report("Results", "- Machine: this\n", &backends{options: options{rounds: 2}, began: time.Unix(0, 0)}, sections)
-	for _, want := range []string{
+	testenv.Contains(t, text,
 		"## Results, measured on 1970-01-01\n\n- Machine: this\n- Method: 2 rounds.",
 		"### many: 10,000 keys",
 		"| limiter, PostgreSQL | PostgreSQL | 64 | 1,500 | 1,000 to 2,000 | 1.0 ms | 1.0 ms |",
@@ -136,11 +131,7 @@ func TestComparison(t *testing.T) {
 		"| at most 1 | 1 | met |\n| at most 1.5 | 2 | MISSED |",
 		"| scenario | callers | PostgreSQL ÷ UPSERT by hand | PostgreSQL ÷ UPSERT of 256 rows |\n|---|---:|---:|---:|\n",
 		"| hot | 64 | 4.0 (4.0 to 4.0) | 1.0 (1.0 to 1.0) |",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the report has no %q:\n%s", want, text)
-		}
-	}
+	)
 	dir := t.TempDir()
 	plot(dir, groups)
 	for name, want := range map[string]string{"many.svg": ">limiter, PostgreSQL<", "many-process.svg": ">limiter, memory<"} {
@@ -164,14 +155,9 @@ func TestBeside(t *testing.T) {
 		slow[c].Others /= 2
 	}
 	s := besideSection([]besideRound{round, slow})
-	text := s.markdown()
-	for _, want := range []string{
+	testenv.Contains(t, s.markdown(),
 		"| 64 on cold keys | 7,500 (5,000 to 10,000) | 1.0 (1.0 to 1.0) | 20 ms (20 ms to 20 ms) |  |\n",
 		"| 64 on cold keys, 16 on a hot one | 6,000 (4,000 to 8,000) | 0.80 (0.80 to 0.80) | 30 ms (30 ms to 30 ms) | 3,000 (2,000 to 4,000) |\n",
 		"get 1.0 (1.0 to 1.0) of the rate",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the table has no line\n%s\n%s", want, text)
-		}
-	}
+	)
 }

@@ -88,12 +88,9 @@ func TestMistakes(t *testing.T) {
 				testenv.Equal(t, status.Convert(err).Message(), c.message, "message")
 			}
 			text := log.String()
-			if strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "limiter=api") || !strings.Contains(text, c.fix) {
-				t.Errorf("the log is %s\nwant one line that says %q", text, c.fix)
-			}
-			if found := keyleak.Of(secret).In(log.Bytes()); len(found) > 0 {
-				t.Errorf("the key is in the log as %v: %s", found, text)
-			}
+			testenv.Equal(t, strings.Count(text, "\n"), 1, "lines of the log")
+			testenv.Contains(t, text, "level=WARN", "limiter=api", c.fix)
+			testenv.Equal(t, keyleak.Of(secret).In(log.Bytes()), nil, "traces of the key in the log", text)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -181,9 +182,7 @@ func FuzzAddressHeader(f *testing.F) {
 		}
 		r := request("192.0.2.1:1", "203.0.113.1")
 		r.Header["Forwarded"] = []string{"203.0.113.2"}
-		if key, err := handler.ClientIP(opt)(r); !errors.Is(err, handler.ErrNoKey) {
-			t.Errorf("%q reads %q, %v without such a header", name, key, err)
-		}
+		testenv.ErrorIs(t, testenv.ErrorOf(handler.ClientIP(opt)(r)), handler.ErrNoKey, name)
 		r.Header[http.CanonicalHeaderKey(name)] = []string{"203.0.113.3"}
 		if key, err := handler.ClientIP(opt)(r); key != "203.0.113.3" || err != nil {
 			t.Errorf("%q reads %q, %v of its own header", name, key, err)

@@ -3,6 +3,8 @@ package handler
 import (
 	"testing"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestResetOfAWindow(t *testing.T) {
@@ -11,9 +13,7 @@ func TestResetOfAWindow(t *testing.T) {
 	for _, skew := range []time.Duration{-20 * time.Second, -time.Second, -time.Nanosecond, 0, 1, 400 * time.Millisecond, 20 * time.Second} {
 		for _, left := range []time.Duration{1, time.Second, 9 * time.Minute, 10 * time.Minute} {
 			l := legacy{window: 10 * time.Minute, now: func() time.Time { return end.Add(-left + skew) }}
-			if got := l.reset(left); got != end.Unix() {
-				t.Errorf("%v before the end, with a clock %v off: %d, want %d", left, skew, got, end.Unix())
-			}
+			testenv.Equal(t, l.reset(left), end.Unix(), left, "before the end, with a clock off by", skew)
 		}
 	}
 }
@@ -23,12 +23,8 @@ func TestResetOfABucket(t *testing.T) {
 	now := time.Unix(1_000, 0)
 	for after, want := range map[time.Duration]int64{0: 1_000, 1: 1_001, time.Second: 1_001, time.Second + 1: 1_002} {
 		l := legacy{now: func() time.Time { return now }}
-		if got := l.reset(after); got != want {
-			t.Errorf("reset(%v) = %d, want %d", after, got, want)
-		}
+		testenv.Equal(t, l.reset(after), want, "reset", after)
 	}
 	window := legacy{window: time.Minute, now: func() time.Time { return now }}
-	if got := window.reset(0); got != 1_000 {
-		t.Errorf("an unused window: %d, want now", got)
-	}
+	testenv.Equal(t, window.reset(0), 1_000, "an unused window, now")
 }

@@ -72,14 +72,8 @@ func TestMistakes(t *testing.T) {
 				}
 			})
 			text := log.String()
-			for _, part := range []string{"level=WARN", "limiter=l", c.fix, "suppressed=19"} {
-				if !strings.Contains(text, part) {
-					t.Errorf("the log does not say %q: %s", part, text)
-				}
-			}
-			if found := keyleak.Of(secret).In(log.Bytes()); len(found) > 0 {
-				t.Errorf("the key is in the log as %v: %s", found, text)
-			}
+			testenv.Contains(t, text, "level=WARN", "limiter=l", c.fix, "suppressed=19")
+			testenv.Equal(t, keyleak.Of(secret).In(log.Bytes()), nil, "traces of the key in the log", text)
 			log.Reset()
 			var got error
 			askBy(limit(handler.OnError(func(_ *http.Request, err error) { got = err })), keyed())
@@ -106,9 +100,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 			})
 			text := log.String()
 			testenv.Equal(t, strings.Count(text, "\n"), 1, err, name, "lines of the log", text)
-			if !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "limiter=fake") || !strings.Contains(text, strings.ReplaceAll(err.Error(), `"`, `\"`)) {
-				t.Errorf("%v: the log does not say which limiter failed and why: %s", err, text)
-			}
+			testenv.Contains(t, text, "level=ERROR", "limiter=fake", strings.ReplaceAll(err.Error(), `"`, `\"`))
 			if strings.Contains(text, "everybody") {
 				t.Errorf("%v: the log holds the key: %s", err, text)
 			}

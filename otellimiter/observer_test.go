@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -173,9 +172,7 @@ func TestTheTypeOfAnErrorIsItsClass(t *testing.T) {
 	} {
 		m := newMeter(t)
 		l := newLimiter(t, fails{c.err}, "l", limiter.PerDay(1), limiter.WithObserver(otellimiter.Observer(m)))
-		if _, err := l.Allow(t.Context(), "key"); !errors.Is(err, c.err) {
-			t.Fatal(err)
-		}
+		testenv.ErrorIs(t, testenv.ErrorOf(l.Allow(t.Context(), "key")), c.err)
 		m.wantDecisions(t, "error.type="+c.want+" limiter=l result=error source=policy: 1")
 	}
 }
@@ -246,9 +243,7 @@ func TestAProviderThatFailsFailsNoDecision(t *testing.T) {
 	if len(handled) != 1 || !errors.Is(handled[0], errBroken) {
 		t.Errorf("the error handler got %v", handled)
 	}
-	if _, err := otellimiter.Watch(broken{}, new(stats)); !errors.Is(err, errBroken) {
-		t.Errorf("Watch: %v", err)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(otellimiter.Watch(broken{}, new(stats))), errBroken, "Watch")
 }
 
 // It sets globals, so it is not parallel.
@@ -259,9 +254,7 @@ func TestWithoutAProviderTheGlobalOneIsUsed(t *testing.T) {
 	otel.SetMeterProvider(m)
 	otellimiter.Observer(nil)(t.Context(), limiter.Decision{Limiter: "l", Result: limiter.Result{Source: limiter.SourceStore}})
 	testenv.Must(t, testenv.ErrorOf(otellimiter.Watch(nil, new(stats))))
-	if n := len(m.collect(t)); n != 7 {
-		t.Errorf("%d metrics, want 7", n)
-	}
+	testenv.Equal(t, len(m.collect(t)), 7, "metrics")
 }
 
 var decisions = map[string]limiter.Decision{
@@ -277,9 +270,7 @@ func TestADecisionAllocatesNothing(t *testing.T) {
 		observe := otellimiter.Observer(provider, otellimiter.WithSpanEvents())
 		for kind, d := range decisions {
 			ctx := context.Background()
-			if n := testing.AllocsPerRun(1000, func() { observe(ctx, d) }); n != 0 {
-				t.Errorf("%s, %s: %v allocations a decision", name, kind, n)
-			}
+			testenv.Equal(t, testing.AllocsPerRun(1000, func() { observe(ctx, d) }), 0, name, kind, "allocations")
 		}
 	}
 }
@@ -325,9 +316,7 @@ func TestSpanEvents(t *testing.T) {
 				}
 				got += "\n"
 			}
-			if got != c.want {
-				t.Errorf("the events are\n%swant\n%s", got, c.want)
-			}
+			testenv.Equal(t, got, c.want, "the events")
 		})
 	}
 }
@@ -361,10 +350,6 @@ func TestTheKeyIsNowhere(t *testing.T) {
 		t.Errorf("%d events", len(events))
 	}
 	text := fmt.Sprintf("%s %+v %+v %v", inJSON, metrics, events, m.points(t))
-	if found := keyleak.Of(key).In([]byte(text)); len(found) > 0 {
-		t.Errorf("the key appears as %v", found)
-	}
-	if !strings.Contains(text, "not_applied") || !strings.Contains(text, "l00") {
-		t.Error("what was searched has not even the names of limiters and classes")
-	}
+	testenv.Equal(t, keyleak.Of(key).In([]byte(text)), nil, "traces of the key")
+	testenv.Contains(t, text, "not_applied", "l00") // it was searched
 }

@@ -2,7 +2,6 @@ package otellimiter_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,16 +58,9 @@ func TestWatch(t *testing.T) {
 func TestNilArguments(t *testing.T) {
 	t.Parallel()
 	for _, store := range []otellimiter.Store{nil, (*stats)(nil)} {
-		if _, err := otellimiter.Watch(newMeter(t), store); !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("Watch of %T: %v, want ErrInvalid", store, err)
-		}
+		testenv.ErrorIs(t, testenv.ErrorOf(otellimiter.Watch(newMeter(t), store)), limiter.ErrInvalid, "Watch")
 	}
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, "an option of Observer is nil") {
-			t.Errorf("panic %q", text)
-		}
-	}()
-	otellimiter.Observer(newMeter(t), nil)
+	testenv.Panics(t, "an option of Observer is nil", func() { otellimiter.Observer(newMeter(t), nil) })
 }
 
 // meter is a provider whose metrics a test reads.

@@ -91,9 +91,7 @@ func TestHealthCheckOfALoadBalancer(t *testing.T) {
 	if body != "" || r.Body != http.NoBody || r.ContentLength != 0 || r.RemoteAddr != "" || r.URL.Path != "/health" {
 		t.Errorf("%s from %q with the body %q of %d bytes, want /health from nobody without a body", r.URL.Path, r.RemoteAddr, body, r.ContentLength)
 	}
-	if key, err := handler.ClientIP()(r); !errors.Is(err, handler.ErrNoKey) {
-		t.Errorf("its key is %q, %v; want ErrNoKey", key, err)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(handler.ClientIP()(r)), handler.ErrNoKey)
 }
 
 func TestZeroEvents(t *testing.T) {

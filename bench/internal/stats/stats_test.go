@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestDigits(t *testing.T) {
@@ -14,18 +16,14 @@ func TestDigits(t *testing.T) {
 		Duration(163 * time.Millisecond): "163 ms", Duration(2 * time.Second): "2.0 s",
 		TwoDigits(0): "0", TwoDigits(0.0043): "0.0043", TwoDigits(0.48): "0.48", TwoDigits(1.53): "1.5", TwoDigits(24.6): "25",
 	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		testenv.Equal(t, got, want)
 	}
 }
 
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for want, values := range map[Spread][]float64{{7, 7, 7}: {7}, {2, 1, 3}: {3, 1, 2}, {2.5, 1, 4}: {4, 1, 3, 2}} {
-		if got := SpreadOf(values); got != want {
-			t.Errorf("SpreadOf(%v) = %v, want %v", values, got, want)
-		}
+		testenv.Equal(t, SpreadOf(values), want, "SpreadOf", values)
 	}
 	if got := SpreadOf(nil); !math.IsNaN(got.Median) {
 		t.Errorf("SpreadOf(nil) = %v, want NaN", got)
@@ -34,12 +32,8 @@ func TestSpread(t *testing.T) {
 
 func TestQuantile(t *testing.T) {
 	t.Parallel()
-	if got := Quantile(nil, 0.5); got != 0 {
-		t.Errorf("the median of nothing is %v, want 0", got)
-	}
+	testenv.Equal(t, Quantile(nil, 0.5), 0, "the median of nothing")
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.99: 4, 1: 4} {
-		if got := Quantile([]time.Duration{1, 2, 3, 4}, q); got != want {
-			t.Errorf("quantile %v = %d, want %d", q, got, want)
-		}
+		testenv.Equal(t, Quantile([]time.Duration{1, 2, 3, 4}, q), want, "quantile", q)
 	}
 }
