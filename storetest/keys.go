@@ -16,9 +16,7 @@ var keyCases = []testCase{
 		forEach(allPolicies, func(f *fixture, l *limiter.Limiter) {
 			for i, key := range trickyKeys {
 				r, err := l.AllowN(context.Background(), key, limitOf(l.Policy()))
-				if err != nil {
-					f.Fatalf("key %d, %s: %v", i, show(key), err)
-				}
+				f.ok(err, "key %d, %s", i, show(key))
 				if !r.Allowed {
 					f.Errorf("key %d, %s, is the same key as one before it", i, show(key))
 				}

@@ -38,9 +38,7 @@ func (f *fixture) inFlight(limit int64, hold time.Duration, opts ...limiter.Opti
 func (f *fixture) concurrency(limit int64, hold time.Duration, opts ...limiter.Option) *limiter.Concurrency {
 	f.Helper()
 	c, err := limiter.NewConcurrency(f.store, f.prefix+"c", limiter.InFlight{Limit: limit, Hold: hold}, opts...)
-	if err != nil {
-		f.Fatal(err)
-	}
+	f.ok(err, "NewConcurrency")
 	return c
 }
 
@@ -252,9 +250,8 @@ var leaseCases = []testCase{
 			for i, key := range []string{"old", "held"} {
 				f.now = now.Add(-2 * time.Hour)
 				for _, d := range []time.Duration{s, time.Duration(1+2*i) * time.Hour} {
-					if _, err := c.TryAcquireFor(context.Background(), key, d-s/2); err != nil {
-						f.Fatal(err)
-					}
+					_, err := c.TryAcquireFor(context.Background(), key, d-s/2)
+					f.ok(err, "TryAcquireFor")
 				}
 			}
 			f.sweepAll(sw, 1000)

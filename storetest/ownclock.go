@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -26,14 +25,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 			const requirement = "the requirement: a clock that was an hour ahead and came back grants nothing, and locks no key out for longer than it owed plus 2 s"
 			f := &fixture{T: t, store: store}
 			l := f.on(store, "clock", c.policy)
-			allow := func() limiter.Result {
-				t.Helper()
-				r, err := l.Allow(context.Background(), c.name)
-				if err != nil {
-					t.Fatalf("Allow: %v", err)
-				}
-				return r
-			}
+			allow := func() limiter.Result { return f.allow(l, c.name, 1) }
 			ahead(time.Hour)
 			for i := range 3 {
 				if r := allow(); r.Allowed != (i < 2) {
@@ -57,10 +49,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 				wait += r.RetryAfter / 2
 				ahead(wait)
 			}
-			r, err := l.Peek(context.Background(), c.name)
-			if err != nil {
-				t.Fatalf("Peek: %v", err)
-			}
+			r := f.peek(l, c.name)
 			ahead(wait + r.RetryAfter)
 			if r := allow(); !r.Allowed {
 				t.Errorf("%v after the clock came back: %+v, want it to pass\n%s", wait+r.RetryAfter, r, requirement)

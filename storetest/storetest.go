@@ -121,9 +121,7 @@ const timeLimit = time.Minute
 func (f *fixture) on(s limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	f.Helper()
 	l, err := limiter.New(s, name, p, append(opts, limiter.WithTimeout(timeLimit))...)
-	if err != nil {
-		f.Fatalf("New(%q, %+v): %v", name, p, err)
-	}
+	f.ok(err, "New(%q, %+v)", name, p)
 	return l
 }
 
@@ -232,9 +230,7 @@ func (f *fixture) storeNow() time.Time {
 	s, err := f.store.Do(context.Background(), limiter.Op{
 		Kind: limiter.OpLook, Name: f.prefix + "clock", Key: "clock", Policy: limiter.PerSecond(1),
 	})
-	if err != nil {
-		f.Fatalf("a look by the store's own clock: %v", err)
-	}
+	f.ok(err, "a look by the store's own clock")
 	return time.Unix(0, s.Now)
 }
 

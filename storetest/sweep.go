@@ -30,9 +30,7 @@ func (f *fixture) sweepAll(sw sweeper, limit int64) (total int64) {
 	f.Helper()
 	for {
 		n, err := sw.Sweep(context.Background(), limit)
-		if err != nil {
-			f.Fatalf("Sweep(%d): %v", limit, err)
-		}
+		f.ok(err, "Sweep(%d)", limit)
 		if n < 0 || n > limit {
 			f.Fatalf("Sweep(%d) removed %d", limit, n)
 		}
