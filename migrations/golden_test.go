@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -78,17 +79,13 @@ func (d database) wantGolden(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	must(t, err)
-	if got != string(want) {
-		t.Errorf("the schema differs from %s; run this test with -update if that is meant\ngot:\n%s\nwant:\n%s", file, got, want)
-	}
+	testenv.Equal(t, got, string(want), "the schema differs from", file+"; run this test with -update if that is meant")
 	d.wantRecordedOnce(t)
 }
 
 func (d database) wantEmpty(t *testing.T) {
 	t.Helper()
-	if got := d.dump(t); got != "" {
-		t.Errorf("something is left:\n%s", got)
-	}
+	testenv.Equal(t, d.dump(t), "", "something is left")
 }
 
 func TestUpAndDown(t *testing.T) {
@@ -121,8 +118,6 @@ func TestTheApplicationsOwnTables(t *testing.T) {
 		d.wantUsable(t)
 		d.down(t)
 		d.wantUnchanged(t, before)
-		if n := d.count(t, `SELECT count(*) FROM goose_db_version WHERE version_id = 1`); n != 1 {
-			t.Errorf("the application's own version 1 is recorded %d times, want once", n)
-		}
+		testenv.Equal(t, d.count(t, `SELECT count(*) FROM goose_db_version WHERE version_id = 1`), 1, "version 1")
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -114,9 +115,7 @@ func TestUpOnAnyState(t *testing.T) {
 		}
 		d.wantUnchanged(t, before)
 		if strings.Contains(before, "limiter_goose_version") {
-			if err := migrations.Down(t.Context(), d.dialect, d.DB, d.opts...); !errors.Is(err, limiter.ErrMisconfigured) {
-				t.Errorf("Down: %v, want ErrMisconfigured", err)
-			}
+			testenv.ErrorIs(t, migrations.Down(t.Context(), d.dialect, d.DB, d.opts...), limiter.ErrMisconfigured)
 			d.wantUnchanged(t, before)
 		}
 		// The advice helps.
@@ -207,9 +206,7 @@ DROP TABLE /* schema */limiter_notes;
 			later.wantUsable(t)
 			d.up(t) // an older release changes nothing
 		}
-		if n := d.count(t, `SELECT count(*) FROM limiter_notes`); n != 1 {
-			t.Errorf("the third migration has run %d times, want once", n)
-		}
+		testenv.Equal(t, d.count(t, `SELECT count(*) FROM limiter_notes`), 1, "runs of the third migration")
 		before := d.everything(t)
 		wantMisconfigured(t, "Down", migrations.Down(t.Context(), d.dialect, d.DB), "version 3", "newer release")
 		err := migrations.Up(t.Context(), d.dialect, d.DB, release(t, second, third, broken))

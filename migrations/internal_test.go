@@ -40,13 +40,9 @@ func TestVersionStore(t *testing.T) {
 	one := database.InsertRequest{Version: 1}
 	testenv.Must(t, store.Insert(t.Context(), db, one))
 	testenv.Must(t, store.drop(t.Context(), db)) // must not: a version is recorded
-	if err := store.Insert(t.Context(), db, one); !errors.Is(err, errRaced) {
-		t.Errorf("second Insert: %v, want errRaced", err)
-	}
+	testenv.ErrorIs(t, store.Insert(t.Context(), db, one), errRaced, "second Insert")
 	testenv.Must(t, store.Delete(t.Context(), db, 1))
-	if err := store.Delete(t.Context(), db, 1); !errors.Is(err, errRaced) {
-		t.Errorf("second Delete: %v, want errRaced", err)
-	}
+	testenv.ErrorIs(t, store.Delete(t.Context(), db, 1), errRaced, "second Delete")
 	if state, err := store.applied(t.Context(), db); err != nil || state != "versions 0" {
 		t.Errorf("applied: %q, %v; want versions 0", state, err)
 	}
@@ -68,8 +64,6 @@ func TestGoMigrationsOfTheApplication(t *testing.T) {
 func TestListsThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, from := range []any{int64(1), nil, "1", "{1", "{{1},{2}}"} {
-		if err := (listField{}).Scan(from); !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("Scan(%v): %v, want ErrMisconfigured", from, err)
-		}
+		testenv.ErrorIs(t, (listField{}).Scan(from), limiter.ErrMisconfigured, "Scan", from)
 	}
 }

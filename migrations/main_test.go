@@ -197,7 +197,5 @@ func (d database) everything(t *testing.T) string {
 // wantUnchanged fails the test unless everything is as it was before.
 func (d database) wantUnchanged(t *testing.T, before string) {
 	t.Helper()
-	if after := d.everything(t); after != before {
-		t.Errorf("the database has:\n%s\nit had:\n%s", after, before)
-	}
+	testenv.Equal(t, d.everything(t), before, "the database")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/migrations"
 )
@@ -43,9 +44,7 @@ func TestOverridesTable(t *testing.T) {
 			t.Helper()
 			key++
 			err := d.insertOverride(t, key, o)
-			if (err == nil) != good {
-				t.Errorf("%+v: %v, but New accepts it: %t", o, err, good)
-			}
+			testenv.Equal(t, err == nil, good, "accepted:", o, err)
 			if err == nil {
 				accepted[o.kind]++
 			}
@@ -66,9 +65,7 @@ func TestOverridesTable(t *testing.T) {
 				}
 			}
 		}
-		if len(accepted) != 5 {
-			t.Errorf("accepted %v, want some of each kind", accepted)
-		}
+		testenv.Equal(t, len(accepted), 5, "accepted", accepted)
 		const minute = int64(time.Minute)
 		for _, o := range []override{
 			{kind: "bucket", capacity: 5, period: minute},
@@ -134,9 +131,7 @@ func TestStatementsOfTheOperationsPage(t *testing.T) {
 			t.Errorf("the override ends in %v, want a day", in)
 		}
 		run(t, d.DB, remove)
-		if n := d.count(t, `SELECT count(*) FROM limiter_overrides`); n != 0 {
-			t.Errorf("%d overrides after %s, want none", n, remove)
-		}
+		testenv.Equal(t, d.count(t, `SELECT count(*) FROM limiter_overrides`), 0, "overrides after", remove)
 
 		const want, digest = "änn@example.com", "\x00\xff'\x80"
 		add := func(key string) string {
@@ -151,8 +146,6 @@ func TestStatementsOfTheOperationsPage(t *testing.T) {
 			t.Errorf("%s: %q %q %d of %d, %v; want l, %q, 5 of 5", list, name, shown, remaining, lim, err, want)
 		}
 		run(t, d.DB, add(digest))
-		if n := d.count(t, `SELECT count(`+ofAny[d.dialect]+`) FROM limiter_remaining`); n != 2 {
-			t.Errorf("%s: %d keys, want 2", ofAny[d.dialect], n)
-		}
+		testenv.Equal(t, d.count(t, `SELECT count(`+ofAny[d.dialect]+`) FROM limiter_remaining`), 2, ofAny[d.dialect])
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -71,9 +72,7 @@ func TestHostileSettings(t *testing.T) {
 			in.down(t)
 			d.wantEmpty(t)
 		}
-		if after := evil.dump(t); after != before {
-			t.Errorf("schema evil changed:\n%s\nwas:\n%s", after, before)
-		}
+		testenv.Equal(t, evil.dump(t), before, "schema evil")
 	})
 }
 

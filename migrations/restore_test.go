@@ -62,9 +62,7 @@ func TestRestore(t *testing.T) {
 				d.up(t)
 				d.wantUsable(t)
 				d.wantGolden(t)
-				if rows := d.count(t, `SELECT count(*) FROM limiter_token_buckets`); rows != 1 {
-					t.Errorf("%d rows after Up, want 1", rows)
-				}
+				testenv.Equal(t, d.count(t, `SELECT count(*) FROM limiter_token_buckets`), 1, "rows after Up")
 			})
 		}
 	})

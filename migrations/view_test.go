@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -107,9 +108,7 @@ func TestView(t *testing.T) {
 		for i, c := range cases {
 			d.wantRemaining(t, i, c)
 		}
-		if n := d.count(t, `SELECT count(*) FROM limiter_remaining WHERE remaining >= 0`); n != len(cases) {
-			t.Errorf("the view has %d rows, want %d", n, len(cases))
-		}
+		testenv.Equal(t, d.count(t, `SELECT count(*) FROM limiter_remaining WHERE remaining >= 0`), len(cases), "rows")
 	})
 }
 

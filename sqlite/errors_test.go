@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -52,20 +53,12 @@ func TestInterpretError(t *testing.T) {
 			for writes, want := range map[bool]error{false: c.read, true: c.write} {
 				got := sqlite.InterpretError(err, writes)
 				for _, class := range classes {
-					if is := errors.Is(got, class); is != (class == want) {
-						t.Errorf("%v, writes %v: %q matches %q: %v", err, writes, got, class, is)
-					}
+					testenv.Equal(t, errors.Is(got, class), class == want, err, "writes", writes, got, "matches", class)
 				}
-				if !errors.Is(got, err) {
-					t.Errorf("%v: %q does not match its cause", err, got)
-				}
-				if outage := sqlite.IsOutage(got); outage != c.outage {
-					t.Errorf("%v, writes %v: the store is at fault: %v, want %v", err, writes, outage, c.outage)
-				}
+				testenv.ErrorIs(t, got, err, "the cause")
+				testenv.Equal(t, sqlite.IsOutage(got), c.outage, err, "writes", writes, "the store is at fault")
 			}
 		}
 	}
-	if err := sqlite.InterpretError(nil, true); err != nil {
-		t.Errorf("no error became %v", err)
-	}
+	must(t, sqlite.InterpretError(nil, true))
 }

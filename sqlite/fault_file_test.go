@@ -126,9 +126,7 @@ func TestFaultsOfAFullFile(t *testing.T) {
 	other.wantFailures(1, limiter.ErrNotApplied)
 	other.wantFailures(4, limiter.ErrNotApplied)
 	p.wantFailures(1, nil)
-	if got := p.store.Stats(); got.BreakerOpenings != 0 {
-		t.Errorf("the breaker was opened %d times, want never", got.BreakerOpenings)
-	}
+	testenv.Equal(t, p.store.Stats().BreakerOpenings, 0, "openings of the breaker")
 	limit(1 << 30)
 	other.admitted.Store(0)
 	other.recovers()
@@ -168,9 +166,7 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 			if got := dump(t, stores[0], "SELECT count(*) FROM limiter_token_buckets"); got != fmt.Sprintln(2*callers*keys) {
 				t.Errorf("%s rows, want %d", got, 2*callers*keys)
 			}
-			if got := dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"); got != "" {
-				t.Errorf("the schema has %s left in it", got)
-			}
+			testenv.Equal(t, dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"), "")
 			left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".limiter*"))
 			must(t, err)
 			if len(left) > 0 {

@@ -83,9 +83,7 @@ func TestFaultsOfPaths(t *testing.T) {
 				p.is(p.store.Check(p.Context()), limiter.ErrMisconfigured)
 				_, err := p.store.Sweep(p.Context(), 1)
 				p.is(err, limiter.ErrMisconfigured)
-				if after := allFiles(p.T, p.path); after != before {
-					p.Errorf("there were the files %s, and now %s", before, after)
-				}
+				testenv.Equal(p, allFiles(p.T, p.path), before, "the files")
 				return func() {
 					if m.back == nil {
 						p.replace()
@@ -201,12 +199,8 @@ func TestLateConnectionMakesNoFile(t *testing.T) {
 		for _, file := range []string{path, path + "-wal", path + "-shm"} {
 			must(t, os.Remove(file))
 		}
-		if err := use(store); !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("%s on a file that was removed: %v, want ErrMisconfigured", name, err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s on a file that was removed: there is a file now, %v", name, err)
-		}
+		testenv.ErrorIs(t, use(store), limiter.ErrMisconfigured, name, "on a file that was removed")
+		testenv.ErrorIs(t, testenv.ErrorOf(os.Stat(path)), fs.ErrNotExist, name, "on a file that was removed")
 	}
 }
 
@@ -227,9 +221,7 @@ func TestCloseLeavesAnotherFileAlone(t *testing.T) {
 	missed(t, l)
 	before := allFiles(t, path)
 	must(t, store.Close())
-	if after := allFiles(t, path); after != before {
-		t.Errorf("Close: there were the files %s, and now %s", before, after)
-	}
+	testenv.Equal(t, allFiles(t, path), before, "the files after Close")
 	if r, err := newLimiter(t, other, "l", day).Allow(t.Context(), "key"); err != nil || r.Remaining != 0 {
 		t.Errorf("Allow on the new file = %+v, %v", r, err)
 	}

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"database/sql"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,9 +31,7 @@ func TestCloseWaitsForTransactions(t *testing.T) {
 	testenv.Must(t, tx.query(t.Context(), "size", nil))
 	tx.rollback()
 	testenv.Must(t, <-closed)
-	if _, err := p.beginTx(t.Context(), nil, nil); !errors.Is(err, errClosed) {
-		t.Errorf("a transaction after Close: %v, want %v", err, errClosed)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(p.beginTx(t.Context(), nil, nil)), errClosed, "a transaction after Close")
 }
 
 // The last check seems to be an hour ahead if the clock was set back since.
@@ -47,7 +44,5 @@ func TestChecksAfterAClockStep(t *testing.T) {
 	f := watch(path)
 	f.files[0], f.checked = file, time.Now().Add(time.Hour).UnixNano()
 	testenv.Must(t, os.Remove(path))
-	if err := f.check(); !errors.Is(err, limiter.ErrMisconfigured) {
-		t.Errorf("check of a file that was removed: %v, want ErrMisconfigured", err)
-	}
+	testenv.ErrorIs(t, f.check(), limiter.ErrMisconfigured, "check of a file that was removed")
 }

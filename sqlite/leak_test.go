@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // transcript has all texts about a key, by their sources.
@@ -66,9 +66,7 @@ func TestDigestedKeyIsNowhere(t *testing.T) {
 
 	traces, control := keyleak.Of(digested, secret), keyleak.Of(plain)
 	for _, source := range slices.Sorted(maps.Keys(with.by)) {
-		if found := traces.In(with.by[source]); len(found) > 0 {
-			t.Errorf("%s: the key or the secret as %s", source, strings.Join(found, ", "))
-		}
+		testenv.Equal(t, traces.In(with.by[source]), nil, source, "traces of the key or the secret")
 		// Only the files hold keys that are not digested.
 		found := control.In(without.by[source])
 		if file := source == "app.db" || source == "app.db-wal"; file != (len(found) > 0) {
@@ -91,9 +89,7 @@ func useKey(t *testing.T, h *transcript, key string, opts ...limiter.Option) {
 	fails := func(what string, class error, l *limiter.Limiter, ctx context.Context) {
 		t.Helper()
 		res, err := l.Allow(ctx, key)
-		if !errors.Is(err, class) {
-			t.Errorf("%s: %v, want %v", what, err, class)
-		}
+		testenv.ErrorIs(t, err, class, what)
 		h.said(res, err)
 	}
 	fails("no tables", limiter.ErrMisconfigured, h.limiter(t, store, day, opts...), ctx)

@@ -33,13 +33,9 @@ func TestOpenPath(t *testing.T) {
 		store := openPath(t, path)
 		allow(t, newLimiter(t, store, "l", day), "key")
 		must(t, testenv.ErrorOf(os.Stat(path)))
-		if mode := dump(t, store, "PRAGMA journal_mode"); mode != "wal\n" {
-			t.Errorf("%q: journal_mode is %q, want wal", name, mode)
-		}
+		testenv.Equal(t, dump(t, store, "PRAGMA journal_mode"), "wal\n", name, "journal_mode")
 	}
-	if _, err := sqlite.New(nil); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("New(nil): %v, want ErrInvalid", err)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(sqlite.New(nil)), limiter.ErrInvalid, "New(nil)")
 	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "sqlite:app.db": "pass the path alone", "nul\x00.db": "zero byte"} {
 		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), advice) {
 			t.Errorf("Open(%q): %v; want ErrInvalid with %q", path, err, advice)
@@ -78,9 +74,7 @@ func TestClose(t *testing.T) {
 		must(t, store.Close())
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
-		if _, err := os.Stat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s after Close: %v; want that it does not exist", suffix, err)
-		}
+		testenv.ErrorIs(t, testenv.ErrorOf(os.Stat(path+suffix)), fs.ErrNotExist, suffix, "after Close")
 	}
 	_, allow := l.Allow(t.Context(), "key")
 	_, peek := l.Peek(t.Context(), "key")
@@ -109,13 +103,9 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 	}
 	l := newLimiter(t, store, "l", day)
 	allow(t, l, "key")
-	if got := db.Stats().MaxOpenConnections; got != 4 {
-		t.Errorf("the pool may have %d connections, want 4 as before", got)
-	}
+	testenv.Equal(t, db.Stats().MaxOpenConnections, 4, "connections that the pool may have, as before")
 	must(t, store.Close())
-	if mode := dump(t, store, "PRAGMA journal_mode"); mode != "delete\n" {
-		t.Errorf("after Close, journal_mode = %q; want delete, as before", mode)
-	}
+	testenv.Equal(t, dump(t, store, "PRAGMA journal_mode"), "delete\n", "journal_mode after Close, as before")
 
 	second := newStore(t, db)
 	db.Close()
@@ -158,9 +148,7 @@ func TestDSNOfTheOperationsPage(t *testing.T) {
 	l := newLimiter(t, store, "l", day)
 	allow(t, l, "key")
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "1", "busy_timeout": "20"} {
-		if got := dump(t, store, "PRAGMA "+pragma); got != want+"\n" {
-			t.Errorf("%s is %q, want %s", pragma, got, want)
-		}
+		testenv.Equal(t, dump(t, store, "PRAGMA "+pragma), want+"\n", pragma)
 	}
 	// _txlock=immediate: a transaction has the write lock before its first statement.
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -168,9 +156,7 @@ func TestDSNOfTheOperationsPage(t *testing.T) {
 	defer func() { _ = tx.Rollback() }()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := l.Allow(short, "key"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Allow beside a transaction: %v; want it to wait until its time is over", err)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(l.Allow(short, "key")), context.DeadlineExceeded, "Allow beside a transaction")
 }
 
 // FuzzPath checks that Open rejects a path, or makes a URI that SQLite reads as that path, without a

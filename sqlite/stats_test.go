@@ -41,12 +41,9 @@ func TestStats(t *testing.T) {
 		} {
 			store := open(t)
 			for n := range slices.Chunk(c.ops, map[bool]int{true: 2, false: 1}[c.all]) {
-				_, err := doAll(t.Context(), store, n)
-				must(t, err)
+				must(t, testenv.ErrorOf(doAll(t.Context(), store, n)))
 			}
-			if got := store.Stats(); got != c.want {
-				t.Errorf("%s, %s: %+v, want %+v", pool, c.name, got, c.want)
-			}
+			testenv.Equal(t, store.Stats(), c.want, pool, c.name)
 		}
 	}
 }
@@ -72,9 +69,7 @@ func TestStatsOfTheQueue(t *testing.T) {
 		all.Wait()
 		// The second caller waits for the writer alone, those behind it share a transaction.
 		want := limiter.StoreStats{Statements: 4, Rows: 5, Units: callers + 2}
-		if got := store.Stats(); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
+		testenv.Equal(t, store.Stats(), want)
 	})
 }
 

@@ -56,9 +56,7 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			store := openFile(t)
 			execute(t, store, c.statement)
-			if err := store.Check(t.Context()); !errors.Is(err, c.want) {
-				t.Errorf("Check: %v, want %v", err, c.want)
-			}
+			testenv.ErrorIs(t, store.Check(t.Context()), c.want, "Check")
 		})
 	}
 }

@@ -1,16 +1,15 @@
 package sqlite_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -32,26 +31,8 @@ func TestSweep(t *testing.T) {
 		t.Errorf("Sweep = %d, %v; want 3", n, err)
 	}
 	left := dump(t, store, `SELECT limiter, hex(key) FROM limiter_token_buckets UNION SELECT limiter, hex(key) FROM limiter_fixed_windows ORDER BY limiter`)
-	if left != "full 02\nl 02\nrefunded 02\n" {
-		t.Errorf("%q is left, want the second of each pair", left)
-	}
-	if _, err := store.Sweep(t.Context(), 0); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("Sweep(0): %v, want ErrInvalid", err)
-	}
-}
-
-// countdown is a context that ends after it was looked at a number of times: a sweep looks at it before
-// each page, and before each statement. Package database/sql looks at it in a goroutine of its own.
-type countdown struct {
-	context.Context
-	left atomic.Int64
-}
-
-func (c *countdown) Err() error {
-	if c.left.Add(-1) < 0 {
-		return context.Canceled
-	}
-	return nil
+	testenv.Equal(t, left, "full 02\nl 02\nrefunded 02\n", "left, the second of each pair")
+	testenv.ErrorIs(t, testenv.ErrorOf(store.Sweep(t.Context(), 0)), limiter.ErrInvalid, "Sweep(0)")
 }
 
 func TestShortSweepsOfNewStores(t *testing.T) {
@@ -81,9 +62,8 @@ func TestShortSweepsOfNewStores(t *testing.T) {
 			for ; removed < 4*expired && call < calls; call++ {
 				store, err := sqlite.New(first.DB())
 				must(t, err)
-				ctx := &countdown{Context: t.Context()}
-				ctx.left.Store(looks)
-				n, err := store.Sweep(ctx, 1_000_000)
+				// A sweep looks at its context before each page, and before each statement.
+				n, err := store.Sweep(testenv.Looks(t.Context(), looks), 1_000_000)
 				if err != nil && !errors.Is(err, limiter.ErrCanceled) {
 					t.Fatal(err)
 				}
@@ -91,9 +71,7 @@ func TestShortSweepsOfNewStores(t *testing.T) {
 				must(t, store.Close())
 			}
 			t.Logf("%d calls removed %d rows", call, removed)
-			if removed != 4*expired {
-				t.Errorf("%d calls that look at their context %d times removed %d rows, want %d", call, looks, removed, 4*expired)
-			}
+			testenv.Equal(t, removed, 4*expired, call, "calls that look at their context", looks, "times removed")
 		})
 	}
 }
@@ -117,9 +95,7 @@ func TestSweepProgress(t *testing.T) {
 	if n, err := second.Sweep(t.Context(), 10_000); err != nil || n != 1500 {
 		t.Errorf("Sweep = %d, %v; want 1500", n, err)
 	}
-	if whole := second.SweepProgress(); whole.Visited != 1500 {
-		t.Errorf("after the other rows: %+v", whole)
-	}
+	testenv.Equal(t, second.SweepProgress().Visited, 1500, "visited after the other rows")
 	must(t, second.ContinueSweep("")) // that of a store that has not swept
 	if err := second.ContinueSweep("12,0"); !errors.Is(err, limiter.ErrInvalid) || strings.Contains(err.Error(), "12,0") {
 		t.Errorf("ContinueSweep from a position in PostgreSQL: %v, want ErrInvalid without it, because it may hold a key", err)

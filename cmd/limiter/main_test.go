@@ -30,7 +30,10 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-var must = testenv.Must
+var (
+	must     = testenv.Must
+	contains = testenv.Contains
+)
 
 // asProgram is set in the environment of a process that runs the program instead of the tests. So
 // the test binary has the program in it, and a cached result never hides a change.
@@ -113,20 +116,8 @@ func succeeds(t *testing.T, url string, args ...string) answer {
 func fails(t *testing.T, url string, code int, texts []string, args ...string) {
 	t.Helper()
 	a := limiterCLI(t, url, args...)
-	if a.code != code {
-		t.Errorf("limiter %q: exit code %d, want %d\n%s%s", args, a.code, code, a.stdout, a.stderr)
-	}
+	testenv.Equal(t, a.code, code, "limiter", args, a.stdout, a.stderr)
 	contains(t, a.stderr, texts...)
-}
-
-// contains wants texts in what the program printed.
-func contains(t *testing.T, out string, texts ...string) {
-	t.Helper()
-	for _, want := range texts {
-		if !strings.Contains(out, want) {
-			t.Errorf("want %q in:\n%s", want, out)
-		}
-	}
 }
 
 // decode reads JSON with exactly the fields of T.

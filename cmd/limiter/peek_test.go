@@ -59,9 +59,7 @@ func TestPeek(t *testing.T) {
 			t.Fatalf("%+v, want one state of alice", got)
 		}
 		s := got.States[0]
-		if want := (policyOf{Kind: "bucket", Capacity: 5, Refill: 1, Interval: 86400}); s.Policy != want {
-			t.Errorf("policy %+v, want %+v", s.Policy, want)
-		}
+		testenv.Equal(t, s.Policy, policyOf{Kind: "bucket", Capacity: 5, Refill: 1, Interval: 86400}, "policy")
 		if !s.Allowed || s.Used != 3 || s.Remaining != 2 || s.ResetAfter < 3*86400-60 || s.ResetAfter > 3*86400 {
 			t.Errorf("%+v, want 3 of 5 used, for 3 days", s)
 		}

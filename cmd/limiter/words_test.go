@@ -32,9 +32,7 @@ func TestMissingTables(t *testing.T) {
 		} {
 			a := limiterCLI(t, url, strings.Fields(args)...) // every run looks for words of Go
 			contains(t, a.stdout+a.stderr, "limiter migrate up")
-			if a.code != code {
-				t.Errorf("limiter %s: exit code %d, want %d", args, a.code, code)
-			}
+			testenv.Equal(t, a.code, code, "exit code of limiter", args)
 		}
 		if bad := problems(t, url); len(bad) < 2 {
 			t.Errorf("the doctor finds %+v", bad)
@@ -46,9 +44,7 @@ func TestMissingTables(t *testing.T) {
 		test(t, url)
 		a := limiterCLI(t, url, "doctor")
 		contains(t, a.stdout, "FIX", "lacks "+allTables()+", limiter_overrides")
-		if a.stderr != "" {
-			t.Errorf("%+v", a)
-		}
+		testenv.Equal(t, a.stderr, "", "standard error of the doctor")
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
@@ -214,9 +210,7 @@ func TestSweepOnANarrowTerminal(t *testing.T) {
 
 func TestExitCodeOfALostConnection(t *testing.T) {
 	t.Parallel()
-	if code := program.ExitCode(t.Context(), fmt.Errorf("read: %w", io.ErrUnexpectedEOF)); code != 3 {
-		t.Errorf("exit code %d, want 3", code)
-	}
+	testenv.Equal(t, program.ExitCode(t.Context(), fmt.Errorf("read: %w", io.ErrUnexpectedEOF)), 3, "exit code")
 }
 
 func TestPage(t *testing.T) {
@@ -241,9 +235,5 @@ func TestPage(t *testing.T) {
 	for _, c := range append(commands, []string{"", "override set"}, []string{"", "override list"}, []string{"", "migrate down"}) {
 		help.WriteString(succeeds(t, "", append(strings.Fields(c[1]), "--help")...).stdout)
 	}
-	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(page, -1) {
-		if !strings.Contains(help.String(), flag) {
-			t.Errorf("docs/cli.md names the flag %s, which no command has", flag)
-		}
-	}
+	contains(t, help.String(), regexp.MustCompile("--[a-z][a-z-]+").FindAllString(page, -1)...)
 }

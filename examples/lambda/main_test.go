@@ -68,9 +68,7 @@ func TestServerWithoutTables(t *testing.T) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		env := map[string]string{"DATABASE_URL": server.Database(t), "PORT": "0"}
 		err := program{getenv: lookup(env), policies: policies}.run(t.Context())
-		if !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("run = %v, want ErrMisconfigured", err)
-		}
+		testenv.ErrorIs(t, err, limiter.ErrMisconfigured, "run")
 	})
 }
 

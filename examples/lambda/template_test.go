@@ -181,8 +181,6 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	index("github.com/pressly/goose/v3/cmd/goose@" + regexp.MustCompile(`pressly/goose/v3 (\S+)`).FindStringSubmatch(string(mod))[1] + " ")
 	for _, p := range parameters {
-		if !strings.Contains(text[max(0, deploy):], p+"=") {
-			t.Errorf("sam deploy does not set the parameter %s", p)
-		}
+		testenv.Contains(t, text[max(0, deploy):], p+"=")
 	}
 }
