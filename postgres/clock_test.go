@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -147,9 +148,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 				later := op
 				later.Key, later.At = fmt.Sprint(op.Key, "-copy", -late), store.last.Now+int64(r.RetryAfter)+late
 				all.Insert(t, later, all.Read(t, op))
-				if s := do(t, store.Store, later); s.Took != want {
-					t.Errorf("%s: %d ns after RetryAfter %v: Took = %t, want %t", c.name, late, r.RetryAfter, s.Took, want)
-				}
+				testenv.Equal(t, do(t, store.Store, later).Took, want, c.name, late, "ns after", r.RetryAfter)
 			}
 		}
 	})

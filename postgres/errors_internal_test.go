@@ -84,30 +84,22 @@ func TestClassOfErrors(t *testing.T) {
 			}
 		}
 	}
-	if err := s.interpretError(t.Context(), write, nil); err != nil {
-		t.Errorf("no error is %v", err)
-	}
+	testenv.Must(t, s.interpretError(t.Context(), write, nil))
 }
 
 func TestErrorsOnCitus(t *testing.T) {
 	t.Parallel()
 	s := &Store{options: options{schema: "public", rendering: rendering{citus: true}}}
 	for _, code := range []string{"XX000", "57014"} { // of a COMMIT of a worker that was lost, maybe
-		if err := s.interpretError(t.Context(), write, state(code)); !errors.Is(err, limiter.ErrOutcomeUnknown) {
-			t.Errorf("%s: %v", code, err)
-		}
-		if err := s.interpretError(t.Context(), read, state(code)); !errors.Is(err, limiter.ErrNotApplied) {
-			t.Errorf("%s of a read: %v", code, err)
-		}
+		testenv.ErrorIs(t, s.interpretError(t.Context(), write, state(code)), limiter.ErrOutcomeUnknown, code)
+		testenv.ErrorIs(t, s.interpretError(t.Context(), read, state(code)), limiter.ErrNotApplied, code, "of a read")
 	}
 	for err, outage := range map[error]bool{ // a worker is not the store
 		state("08006"): false, state("XX000"): false, state("57P01"): false,
 		errors.Join(state("55000"), &pgconn.ConnectError{}): true, // a database that allows no connections
 		state("42P01"): true, io.EOF: true, &pgconn.ConnectError{}: true, &pgconn.PgError{Severity: "FATAL", Code: "57P01"}: true,
 	} {
-		if got := s.isOutage(s.interpretError(t.Context(), write, err)); got != outage {
-			t.Errorf("%v is an outage: %t, want %t", err, got, outage)
-		}
+		testenv.Equal(t, s.isOutage(s.interpretError(t.Context(), write, err)), outage, err, "is an outage")
 	}
 }
 
@@ -135,9 +127,7 @@ func TestClassAfterTheContextEnded(t *testing.T) {
 		}
 	}
 	// What an operator must fix stays what it is.
-	if err := s.interpretError(ctx, write, state("42P01")); !errors.Is(err, limiter.ErrMisconfigured) {
-		t.Errorf("%v, want ErrMisconfigured", err)
-	}
+	testenv.ErrorIs(t, s.interpretError(ctx, write, state("42P01")), limiter.ErrMisconfigured)
 }
 
 func TestAdviceOfErrors(t *testing.T) {
@@ -160,9 +150,7 @@ func TestAdviceOfErrors(t *testing.T) {
 	}
 	for _, c := range cases {
 		s := &Store{options: options{schema: c.schema}}
-		if err := s.interpretError(t.Context(), write, state(c.code)); !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s in schema %s: %v\ndoes not name %s", c.code, c.schema, err, c.want)
-		}
+		testenv.Contains(t, s.interpretError(t.Context(), write, state(c.code)).Error(), c.want)
 	}
 }
 

@@ -83,8 +83,7 @@ func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
 			do(t, store, op)
 		}
 		must(t, store.Check(t.Context()))
-		_, err := store.Sweep(t.Context(), 1)
-		wantError(t, err, limiter.ErrMisconfigured)
+		wantError(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)), limiter.ErrMisconfigured)
 		d.exec(t, "GRANT DELETE ON "+tables+" TO "+name)
 		must(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)))
 
@@ -218,9 +217,7 @@ func TestOverridesByPrimaryKey(t *testing.T) {
 			SELECT 'l' || i %% 100, int4send(i), 'bucket', 1, 1, 1000000000 FROM generate_series(1, 20000) AS i`, schema))
 		d.exec(t, "ANALYZE "+schema+".limiter_overrides")
 		plans := d.explain(t, schema, func(name string) bool { return name == "overrides" }, "plan_cache_mode = force_generic_plan")
-		if plan := plans["overrides"]; !strings.Contains(plan, "limiter_overrides_pkey") {
-			t.Errorf("the plan does not use the primary key:\n%s", plan)
-		}
+		testenv.Contains(t, plans["overrides"], "limiter_overrides_pkey")
 	})
 }
 
@@ -253,9 +250,7 @@ func TestPasswordThatChanges(t *testing.T) {
 		p.Reset()
 		_, err = store.Do(t.Context(), take(slow(3), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
-		if !errors.Is(err, failure) {
-			t.Errorf("%v does not wrap the error of the identity service", err)
-		}
+		testenv.ErrorIs(t, err, failure, "the error of the identity service")
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -110,13 +111,9 @@ func exactOf(t *testing.T, d *database, schema string, stores [2]sweeping, kind 
 		if strings.Contains(key, "cold") {
 			want = coldLimit
 		}
-		if got := seen.granted[key]; got != want {
-			t.Errorf("%s: %d of %d calls were granted, want %d", key, got, calls, want)
-		}
+		testenv.Equal(t, seen.granted[key], want, key, "granted of", calls, "calls")
 	}
-	if len(seen.calls) != 1+coldKeys {
-		t.Errorf("%d keys were called, want %d", len(seen.calls), 1+coldKeys)
-	}
+	testenv.Equal(t, len(seen.calls), 1+coldKeys, "keys that were called")
 }
 
 // Pgpool-II keeps a server connection for each client, so prepared statements work.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -39,9 +40,7 @@ func TestTheRecipesStoreOnAServerWorks(t *testing.T) {
 		const schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'test\\_%'"
 		before := query[int](t, d, schemas)
 		t.Run("in use", func(t *testing.T) { decidesOnce(t, newServerStore(t, d.dsn)) })
-		if after := query[int](t, d, schemas); after != before {
-			t.Errorf("%d schemas are left, want %d", after, before)
-		}
+		testenv.Equal(t, query[int](t, d, schemas), before, "schemas")
 	})
 }
 
@@ -72,9 +71,7 @@ func TestPlaceOrder(t *testing.T) {
 			if err := placeOrder(bounded(t), p, l, step.number, "alice"); !step.is(err) {
 				t.Errorf("%s: placeOrder = %v", step.name, err)
 			}
-			if n := orders(); n != step.orders {
-				t.Errorf("after %s there are %d orders, want %d", step.name, n, step.orders)
-			}
+			testenv.Equal(t, orders(), step.orders, "orders after", step.name)
 			if res, err := l.Peek(bounded(t), "alice"); err != nil || res.Remaining != step.remaining {
 				t.Errorf("after %s Remaining is %d, want %d (%v)", step.name, res.Remaining, step.remaining, err)
 			}

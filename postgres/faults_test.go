@@ -39,9 +39,7 @@ func TestCallerLeavesInMidStatement(t *testing.T) {
 					cancel()
 					_, err := answer()
 					wantError(t, err, c.classes...)
-					if !errors.Is(err, context.Canceled) {
-						t.Errorf("%v does not match context.Canceled", err)
-					}
+					testenv.ErrorIs(t, err, context.Canceled)
 					release()
 					d.blocked(t, 0)
 				})
@@ -89,9 +87,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 					if s := do(t, store, look(policy, secret)); s.Row != booked.Row {
 						t.Errorf("it was carried out by somebody: %+v, want %+v", s.Row, booked.Row)
 					}
-					if lost = store.Stats().ConnectionsLost - lost; lost != 1 {
-						t.Errorf("%d connections were lost, want 1", lost)
-					}
+					testenv.Equal(t, store.Stats().ConnectionsLost-lost, 1, "connections that were lost")
 				})
 			}
 			t.Run(fmt.Sprintf("%T: a take that first locks the row is not applied", policy), func(t *testing.T) {
@@ -126,9 +122,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 				return err
 			})
 			wantError(t, err, limiter.ErrOutcomeUnknown)
-			if n := sent.Load() - before; n != 1 {
-				t.Errorf("%d statements were sent, want 1", n)
-			}
+			testenv.Equal(t, sent.Load()-before, 1, "statements")
 			for _, op := range ops {
 				wantLeft(t, store, op, 3, "the transaction was rolled back")
 			}
@@ -156,15 +150,12 @@ func TestReadOnlyServer(t *testing.T) {
 			})
 			do(t, store, look(slow(1), secret)) // the server can read
 			for range c.fail {
-				_, err := store.Do(t.Context(), take(slow(1), secret, 1))
-				wantError(t, err, limiter.ErrNotApplied)
+				wantError(t, testenv.ErrorOf(store.Do(t.Context(), take(slow(1), secret, 1))), limiter.ErrNotApplied)
 			}
 			if s := do(t, store, take(slow(1), secret, 1)); !s.Took {
 				t.Error("the call that failed was charged")
 			}
-			if n := dials.Load(); n != c.dials {
-				t.Errorf("%d connections were made, want %d", n, c.dials)
-			}
+			testenv.Equal(t, dials.Load(), c.dials, "connections")
 		}
 	})
 }
@@ -212,8 +203,7 @@ func TestDatabaseIsDown(t *testing.T) {
 				store := network.store(t, d)
 				const operations = 2000
 				for n := range int64(operations) {
-					_, err := carryOut(t, store, ops...)
-					wantError(t, err, limiter.ErrNotApplied)
+					wantError(t, testenv.ErrorOf(carryOut(t, store, ops...)), limiter.ErrNotApplied)
 					want := limiter.StoreStats{Retries: 2 * (n + 1), BreakerOpen: n == 4, BreakerOpenings: n / 4}
 					if got := store.Stats(); n < 5 && got != want {
 						t.Errorf("after %d failures: %+v, want %+v", n+1, got, want)
@@ -249,8 +239,7 @@ func TestGivingBackIsSentOnce(t *testing.T) {
 			network := new(down)
 			op := take(slow(1), secret, 1)
 			op.Kind = kind
-			_, err := network.store(t, d).Do(bounded(t), op)
-			wantError(t, err, limiter.ErrNotApplied)
+			wantError(t, testenv.ErrorOf(network.store(t, d).Do(bounded(t), op)), limiter.ErrNotApplied)
 			if n := network.dials.Load(); n != want {
 				t.Errorf("operation %d was sent %d times, want %d", kind, n, want)
 			}
@@ -297,9 +286,7 @@ func TestBreakerByKindOfError(t *testing.T) {
 						t.Errorf("%s, %s: no error", name, code)
 					}
 				}
-				if got := store.Stats().BreakerOpen; got != opens {
-					t.Errorf("%s, %s: the breaker is open: %t, want %t", name, code, got, opens)
-				}
+				testenv.Equal(t, store.Stats().BreakerOpen, opens, name, code, "the breaker is open")
 			}
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/keyleak"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -75,9 +75,7 @@ func TestDigestedKeyIsNowhere(t *testing.T) {
 
 		traces, control := keyleak.Of(digested, secret), keyleak.Of(plain)
 		for _, source := range slices.Sorted(maps.Keys(with.by)) {
-			if found := traces.In(with.by[source]); len(found) > 0 {
-				t.Errorf("%s: the key or the secret as %s", source, strings.Join(found, ", "))
-			}
+			testenv.Equal(t, traces.In(with.by[source]), nil, source, "traces of the key or the secret")
 			// What would show a digested key shows one that is not, and nothing else does.
 			found := control.In(without.by[source])
 			if slices.Contains(holders, source) != (len(found) > 0) {
@@ -250,9 +248,7 @@ func (g *leakProbe) failures(t *testing.T) {
 		"no server":    {limiter.ErrNotApplied, g.pool(t, schema, noServer), t.Context(), testTimeout},
 	} {
 		res, err := g.limiter(t, c.store, slow(9), limiter.WithTimeout(c.limit)).Allow(c.ctx, g.key)
-		if !errors.Is(err, c.class) {
-			t.Errorf("%s: %v, want %v", name, err, c.class)
-		}
+		testenv.ErrorIs(t, err, c.class, name)
 		g.said(res, err)
 	}
 	// A session is terminated while it waits for the row.
@@ -261,9 +257,7 @@ func (g *leakProbe) failures(t *testing.T) {
 	l := g.limiter(t, g.pool(t, schema, nil), slow(9))
 	wait.Go(func() {
 		res, err := l.Allow(bounded(t), g.key)
-		if !errors.Is(err, limiter.ErrOutcomeUnknown) {
-			t.Errorf("terminated: %v, want ErrOutcomeUnknown", err)
-		}
+		testenv.ErrorIs(t, err, limiter.ErrOutcomeUnknown, "terminated")
 		g.said(res, err)
 	})
 	g.blocked(t, 1)

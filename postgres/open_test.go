@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -35,20 +36,15 @@ func TestOptions(t *testing.T) {
 		"schema": postgres.WithSchema(`public"; DROP TABLE x; --`),
 	} {
 		t.Run(name+" is invalid", func(t *testing.T) {
-			_, err := postgres.New(p, option)
-			wantError(t, err, limiter.ErrInvalid)
-			_, err = postgres.Open(nowhere, option)
-			wantError(t, err, limiter.ErrInvalid)
+			wantError(t, testenv.ErrorOf(postgres.New(p, option)), limiter.ErrInvalid)
+			wantError(t, testenv.ErrorOf(postgres.Open(nowhere, option)), limiter.ErrInvalid)
 		})
 	}
-	_, err := postgres.New(p, postgres.WithCitus(), postgres.WithAsyncCommit())
-	wantError(t, err, limiter.ErrInvalid)
+	wantError(t, testenv.ErrorOf(postgres.New(p, postgres.WithCitus(), postgres.WithAsyncCommit())), limiter.ErrInvalid)
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
 	} {
-		if _, err := postgres.New(p, postgres.WithQueryExecMode(mode)); err != nil {
-			t.Errorf("mode %v: %v", mode, err)
-		}
+		must(t, testenv.ErrorOf(postgres.New(p, postgres.WithQueryExecMode(mode))))
 	}
 }
 
@@ -147,9 +143,7 @@ func TestOpenAndClose(t *testing.T) {
 		t.Run("many goroutines open one pool, at the first decision", func(t *testing.T) {
 			application := fmt.Sprintf("limiter-open-%d", schemas.Add(1))
 			store := opened(t, d.dsn+"&pool_max_conns=2&application_name="+application, postgres.WithSchema(schema))
-			if n := d.sessions(t, application); n != 0 {
-				t.Errorf("Open made %d connections", n)
-			}
+			testenv.Equal(t, d.sessions(t, application), 0, "connections of Open")
 			l, seen := newLimiter(t, store, slow(50)), newTally()
 			each(workers, func(int) { seen.allow(t, l, "k", 1) })
 			if n := d.sessions(t, application); n < 1 || n > 2 || seen.granted["k"] != 50 {
@@ -160,8 +154,7 @@ func TestOpenAndClose(t *testing.T) {
 			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 			wantError(t, err, limiter.ErrNotApplied)
 			wantAdvice(t, err, "closed")
-			_, err = store.Sweep(t.Context(), 1)
-			wantError(t, err, limiter.ErrNotApplied)
+			wantError(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)), limiter.ErrNotApplied)
 			wantError(t, store.Check(t.Context()), limiter.ErrNotApplied)
 		})
 		t.Run("Close leaves open what New was given", func(t *testing.T) {
@@ -169,9 +162,7 @@ func TestOpenAndClose(t *testing.T) {
 				store := storeOn(t, db, schema)
 				must(t, errors.Join(store.Close(), store.Close()))
 				do(t, store, look(slow(1), "k"))
-				if _, err := db.Exec(t.Context(), "SELECT 1"); err != nil {
-					t.Errorf("%T is unusable after Close: %v", db, err)
-				}
+				must(t, testenv.ErrorOf(db.Exec(t.Context(), "SELECT 1")))
 			}
 		})
 	})

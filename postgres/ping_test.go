@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -40,9 +41,7 @@ func TestPingAfterFreeze(t *testing.T) {
 			if s := do(t, store, take(slow(5), name, 1)); !s.Took {
 				t.Errorf("%s: the take was not granted: %+v", name, s)
 			}
-			if n := p.Stat().NewConnsCount(); n != 2 {
-				t.Errorf("%s: %d connections were made, want 2", name, n)
-			}
+			testenv.Equal(t, p.Stat().NewConnsCount(), 2, name, "connections")
 		}
 	})
 }
@@ -120,9 +119,7 @@ func TestPeersGoneAfterFreeze(t *testing.T) {
 				t.Errorf("%d connections, of %d: %+v; want a take on a new one", p.Stat().NewConnsCount(), conns, s)
 			}
 			// Were each of them asked, their answers would be waited for one after another.
-			if server.pings.Load() != 1 {
-				t.Errorf("%d of %d dead connections were asked, want 1", server.pings.Load(), conns)
-			}
+			testenv.Equal(t, server.pings.Load(), 1, "dead connections that were asked, of", conns)
 		}
 	})
 	if postgres.PingTimeout >= limiter.DefaultTimeout {
@@ -192,15 +189,11 @@ func TestPingsByTimeSinceLastUse(t *testing.T) {
 				}
 				return kinds['Q'] // a ping is a query
 			}
-			if n := pings(); n != 1 {
-				t.Errorf("%s: %d pings on a connection of unknown age, want 1", c.name, n)
-			}
+			testenv.Equal(t, pings(), 1, c.name, "pings on a connection of unknown age")
 			must(t, config.AfterConnect(t.Context(), conn))
 			for range 2 { // what is noted at a use counts for the next one
 				now = now.Add(c.wall)
-				if n := pings(); n != c.pings {
-					t.Errorf("%s: %d pings, want %d", c.name, n, c.pings)
-				}
+				testenv.Equal(t, pings(), c.pings, c.name, "pings")
 			}
 		}
 	})
@@ -214,9 +207,7 @@ func TestPingAfterFreezeKeepsHooks(t *testing.T) {
 		config.AfterConnect = func(context.Context, *pgx.Conn) error { return failed }
 		config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration == time.Second }
 		postgres.PingAfterFreeze(config)
-		if config.PingTimeout != time.Minute {
-			t.Errorf("PingTimeout %v, want that of the configuration", config.PingTimeout)
-		}
+		testenv.Equal(t, config.PingTimeout, time.Minute, "PingTimeout, that of the configuration")
 		conn := connect(t, d.dsn)
 		if err := config.AfterConnect(t.Context(), conn); err != failed {
 			t.Errorf("AfterConnect = %v, want the own hook's error", err)

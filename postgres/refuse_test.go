@@ -13,6 +13,7 @@ import (
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -107,9 +108,7 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 					t.Error("a grant gave the transaction no id, so this test proves nothing")
 				}
 				end(t, tx, false)
-				if after := d.traces(t, schema, "k", "c", "d", "other", "free", "missing"); after != before {
-					t.Errorf("the rows were\n%s and are\n%s", before, after)
-				}
+				testenv.Equal(t, d.traces(t, schema, "k", "c", "d", "other", "free", "missing"), before, "the rows")
 			})
 		}
 	})
@@ -129,9 +128,7 @@ func TestChargeOfAWindowAheadWritesOnce(t *testing.T) {
 		place := fmt.Sprintf("SELECT (ctid::text::point)[1]::bigint FROM %s.limiter_fixed_windows WHERE key = 'k'", schema)
 		before := query[int64](t, d, place)
 		do(t, store, charge)
-		if after := query[int64](t, d, place); after != before+1 {
-			t.Errorf("a charge made %d versions of the row, want 1", after-before)
-		}
+		testenv.Equal(t, query[int64](t, d, place), before+1, "versions of the row")
 	})
 }
 
@@ -170,9 +167,7 @@ func TestRefusalsWriteNoWAL(t *testing.T) {
 					break
 				}
 			}
-			if least != 0 {
-				t.Errorf("%s: %d refusals wrote %d bytes of WAL, want 0", name, calls, least)
-			}
+			testenv.Equal(t, least, 0, name, calls, "refusals: bytes of WAL")
 		}
 	})
 }

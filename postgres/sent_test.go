@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"regexp"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -122,12 +122,8 @@ func TestTakeSends(t *testing.T) {
 					do(t, other, op)
 				}
 				step.op.Timeout = testTimeout
-				if s := do(t, store, step.op); s.Took != step.took {
-					t.Errorf("%s %s: %+v, want Took %v", take1, step.name, s, step.took)
-				}
-				if sent := r.take(); !slices.Equal(sent, step.sent) {
-					t.Errorf("%s %s sent %v, want %v", take1, step.name, sent, step.sent)
-				}
+				testenv.Equal(t, do(t, store, step.op).Took, step.took, take1, step.name)
+				testenv.Equal(t, r.take(), step.sent, take1, step.name, "sent")
 			}
 		}
 	})

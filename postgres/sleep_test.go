@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -80,9 +81,7 @@ func TestSleepingDatabase(t *testing.T) {
 					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)
 				}
 			}
-			if waited := answers[1].asked; waited != 3*time.Second+10*time.Millisecond {
-				t.Errorf("the second request came at %v", waited)
-			}
+			testenv.Equal(t, answers[1].asked, 3*time.Second+10*time.Millisecond, "the second request came at")
 		}},
 		{"makes 80 keys at once wait for 3 s at most", func(t *testing.T, d *database, schema string) {
 			l := usual(t, d.sleeping(t, schema, "", false), limiter.FailOpen())
@@ -201,8 +200,7 @@ func TestEndedSessionsFailNoRead(t *testing.T) {
 				t.Errorf("%T: Peek = %+v, %v", policy, res, err)
 			}
 			end()
-			_, err := l.Allow(t.Context(), secret)
-			wantError(t, err, limiter.ErrOutcomeUnknown)
+			wantError(t, testenv.ErrorOf(l.Allow(t.Context(), secret)), limiter.ErrOutcomeUnknown)
 			if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {
 				t.Errorf("%T: on the next connection: Allow = %+v, %v", policy, res, err)
 			}

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -77,13 +76,9 @@ func TestStatementsKeepTheSession(t *testing.T) {
 	settings := 0
 	for _, async := range []bool{false, true} {
 		for name, text := range everyStatement("limits", async) {
-			if found := forbidden.FindString(text); found != "" {
-				t.Errorf("%s has %q in it:\n%s", name, found, text)
-			}
+			testenv.Equal(t, forbidden.FindString(text), "", name, text)
 			calls := set.FindAllStringSubmatch(text, -1)
-			if n := strings.Count(text, "set_config"); n != len(calls) {
-				t.Errorf("%s calls set_config %d times, and %d of these were understood:\n%s", name, n, len(calls), text)
-			}
+			testenv.Equal(t, strings.Count(text, "set_config"), len(calls), name, "calls of set_config", text)
 			for _, call := range calls {
 				if settings++; call[1] != "true" {
 					t.Errorf("%s sets a setting beyond its transaction: %s", name, call[0])
@@ -186,12 +181,8 @@ func FuzzDSN(f *testing.F) {
 			must(t, store.Close())
 			return
 		}
-		if !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("Open(%q): %v, want ErrInvalid", dsn, err)
-		}
-		if found := traces.In([]byte(keyleak.Text(err))); len(found) > 0 {
-			t.Errorf("Open(%q) tells the password as %q: %v", dsn, found, err)
-		}
+		testenv.ErrorIs(t, err, limiter.ErrInvalid, "Open", dsn)
+		testenv.Equal(t, traces.In([]byte(keyleak.Text(err))), nil, "traces of the password of", dsn, err)
 	})
 }
 
@@ -206,9 +197,7 @@ func FuzzSchema(f *testing.F) {
 	public := postgres.Statements("public", true)
 	f.Fuzz(func(t *testing.T, name string) {
 		if _, err := postgres.Open(nowhere, postgres.WithSchema(name)); err != nil {
-			if !errors.Is(err, limiter.ErrInvalid) {
-				t.Errorf("%q: %v, want ErrInvalid", name, err)
-			}
+			testenv.ErrorIs(t, err, limiter.ErrInvalid, name)
 			return
 		}
 		got := postgres.Statements(name, true)

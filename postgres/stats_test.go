@@ -67,9 +67,7 @@ func TestStats(t *testing.T) {
 						do(t, store, op)
 					}
 				}
-				if got := store.Stats(); got != c.want {
-					t.Errorf("%s, %s: %+v, want %+v", c.name, way, got, c.want)
-				}
+				testenv.Equal(t, store.Stats(), c.want, c.name, way)
 			}
 		}
 	})

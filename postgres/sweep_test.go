@@ -58,25 +58,9 @@ func TestSweep(t *testing.T) {
 					t.Errorf("Sweep(%d) = %d, %v; want %d", limit, n, err, want)
 				}
 			}
-			if got := d.count(t, schema, "true"); got != [2]int{1511, 1511} {
-				t.Errorf("%d rows are left, want 1511 each", got)
-			}
+			testenv.Equal(t, d.count(t, schema, "true"), [2]int{1511, 1511}, "rows that are left")
 		}
 	})
-}
-
-// countdown is a context that ends after it was looked at a number of times: a sweep
-// looks at it before each page.
-type countdown struct {
-	context.Context
-	left int
-}
-
-func (c *countdown) Err() error {
-	if c.left--; c.left < 0 {
-		return context.Canceled
-	}
-	return nil
 }
 
 func TestShortSweepsOfNewStores(t *testing.T) {
@@ -89,16 +73,14 @@ func TestShortSweepsOfNewStores(t *testing.T) {
 		const pages, calls = 2, 500
 		removed, call := int64(0), 0
 		for ; removed < 2000 && call < calls; call++ { // two statements, of about 130 pages a table
-			n, err := storeOn(t, db, schema).Sweep(&countdown{bounded(t), pages}, 1_000_000)
+			n, err := storeOn(t, db, schema).Sweep(testenv.Looks(bounded(t), pages), 1_000_000)
 			if err != nil && !errors.Is(err, limiter.ErrCanceled) {
 				t.Fatal(err)
 			}
 			removed += n
 		}
 		t.Logf("%d calls removed %d rows", call, removed)
-		if removed != 2000 {
-			t.Errorf("%d calls of %d statements removed %d rows, want 2000", call, pages, removed)
-		}
+		testenv.Equal(t, removed, 2000, call, "calls of", pages, "statements removed")
 	})
 }
 
@@ -127,9 +109,7 @@ func TestSweepSkipsLockedRows(t *testing.T) {
 		if n, err = store.Sweep(bounded(t), 1000); err != nil || n != 2 {
 			t.Errorf("Sweep afterwards = %d, %v; want 2", n, err)
 		}
-		if got := d.count(t, schema, "key = 'a000005'"); got != [2]int{1, 0} {
-			t.Errorf("%d rows of the key that was taken from meanwhile, want its bucket", got)
-		}
+		testenv.Equal(t, d.count(t, schema, "key = 'a000005'"), [2]int{1, 0}, "rows of the key that was taken from")
 	})
 }
 
@@ -187,9 +167,8 @@ func TestSweepOfShortCalls(t *testing.T) {
 		d.blocked(t, 0)
 		release()
 		before := d.count(t, schema, "true")[0]
-		if _, err := store.Sweep(&countdown{bounded(t), len(tables.All)}, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
-			t.Fatal(err)
-		}
+		_, err := store.Sweep(testenv.Looks(bounded(t), int64(len(tables.All))), 1_000_000)
+		testenv.ErrorIs(t, err, limiter.ErrCanceled)
 		if n := before - d.count(t, schema, "true")[0]; n == 0 || n > 1000 {
 			t.Errorf("a statement after too many that were too long deleted %d buckets, want a few pages", n)
 		}
@@ -217,9 +196,7 @@ func TestSweepRange(t *testing.T) {
 		{1, time.Second, 2},
 		{400, 0, 512},
 	} {
-		if got := postgres.NextRange(c.pages, c.took); got != c.want {
-			t.Errorf("after %d pages in %v: %d, want %d", c.pages, c.took, got, c.want)
-		}
+		testenv.Equal(t, postgres.NextRange(c.pages, c.took), c.want, c.pages, "pages in", c.took)
 	}
 }
 
@@ -227,26 +204,20 @@ func TestSweepProgress(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.rows(t, schema, "k", 8000, "2 hours")
 		first := d.store(t, schema, nil)
-		if got := first.SweepProgress(); got != (postgres.SweepProgress{}) {
-			t.Errorf("before the first Sweep: %+v", got)
-		}
-		n, err := first.Sweep(&countdown{bounded(t), 2 * len(tables.All)}, 1_000_000)
+		testenv.Equal(t, first.SweepProgress(), postgres.SweepProgress{}, "before the first Sweep")
+		n, err := first.Sweep(testenv.Looks(bounded(t), 2*int64(len(tables.All))), 1_000_000)
 		part := first.SweepProgress()
 		if !errors.Is(err, limiter.ErrCanceled) || part.Deleted != n || part.Visited == 0 || part.Visited >= part.Total {
 			t.Fatalf("after a part of the tables: Sweep = %d, %v; %+v", n, err, part)
 		}
 		second := d.store(t, schema, nil)
 		must(t, second.ContinueSweep(part.Position))
-		if got := second.SweepProgress().Position; got != part.Position {
-			t.Errorf("the next store begins at %q, want %q", got, part.Position)
-		}
+		testenv.Equal(t, second.SweepProgress().Position, part.Position, "the next store begins at")
 		must(t, testenv.ErrorOf(second.Sweep(bounded(t), 1_000_000)))
 		if whole := second.SweepProgress(); whole.Visited != whole.Total || whole.Total < part.Total {
 			t.Errorf("after the whole tables: %+v", whole)
 		}
-		if err := second.ContinueSweep("61.ff,61.ff"); !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("ContinueSweep from a position in SQLite: %v, want ErrInvalid", err)
-		}
+		testenv.ErrorIs(t, second.ContinueSweep("61.ff,61.ff"), limiter.ErrInvalid, "from a position in SQLite")
 	})
 }
 

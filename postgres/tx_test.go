@@ -113,13 +113,11 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 					for _, commit := range []bool{false, true} {
 						tx, err := conn.Begin(t.Context())
 						must(t, err)
-						_, err = postgres.New(tx, postgres.WithAsyncCommit())
-						wantError(t, err, limiter.ErrInvalid)
+						wantError(t, testenv.ErrorOf(postgres.New(tx, postgres.WithAsyncCommit())), limiter.ErrInvalid)
 						if way == "under the lock" { // a take that fails leaves the transaction usable
 							wrong := take(policy, key, 1)
 							wrong.At = 1<<62 + 1 // which no table holds
-							_, err := on(tx).Do(t.Context(), wrong)
-							wantError(t, err, limiter.ErrInvalid)
+							wantError(t, testenv.ErrorOf(on(tx).Do(t.Context(), wrong)), limiter.ErrInvalid)
 						}
 						if s := do(t, on(tx), take(policy, key, 1)); !s.Took {
 							t.Errorf("%s, %s: Took = false", name, way)
@@ -190,14 +188,11 @@ func TestConnectionInUseMakesOthersWait(t *testing.T) {
 		answer := d.send(bounded(t), t, store, take(slow(3), "k", 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := store.Do(ctx, take(slow(3), secret, 1))
-		wantError(t, err, limiter.ErrCanceled)
+		wantError(t, testenv.ErrorOf(store.Do(ctx, take(slow(3), secret, 1))), limiter.ErrCanceled)
 
 		release()
 		must(t, testenv.ErrorOf(answer()))
-		if s := do(t, store, look(slow(3), secret)); s.Row.FullAt != 0 {
-			t.Error("the call that left was charged")
-		}
+		testenv.Equal(t, do(t, store, look(slow(3), secret)).Row.FullAt, 0, "the call that left was charged")
 	})
 }
 
@@ -212,8 +207,7 @@ func TestTransactionThatCannotEnd(t *testing.T) {
 		ops := []limiter.Op{take(slow(4), "k", 1), take(limiter.SlidingWindow{Limit: 4, Window: time.Hour}, "k", 1)}
 		ctx, cancel := context.WithCancel(t.Context())
 		r.answered = cancel
-		_, err = store.DoAll(ctx, ops)
-		wantError(t, err, limiter.ErrCanceled)
+		wantError(t, testenv.ErrorOf(store.DoAll(ctx, ops)), limiter.ErrCanceled)
 		if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
 			t.Error("the transaction of the store is open")
 		}
