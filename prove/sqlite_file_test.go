@@ -1,7 +1,6 @@
 package prove_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -96,9 +95,7 @@ func TestSQLiteFileAway(t *testing.T) {
 		if more := granted.Load() - before; more > int64(len(takers)*takerWorkers) { // which were in flight
 			t.Errorf("%d takes were granted after the file was missed", more)
 		}
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("a process made a new file, %v", err)
-		}
+		testenv.ErrorIs(t, testenv.ErrorOf(os.Stat(path)), os.ErrNotExist, "a process made a new file")
 		for _, file := range away {
 			must(t, os.Rename(file+".away", file))
 		}

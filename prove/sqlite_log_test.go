@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
@@ -103,9 +104,7 @@ func cutAnywhere(t *testing.T, r *campaign.Round, file, log []byte, history past
 	}
 	check(log[:at], campaign.Truncations)
 	check(log, "logs left whole")
-	if takes != len(history)-1 {
-		t.Errorf("the log has %d transactions, and there were %d takes", takes, len(history)-1)
-	}
+	testenv.Equal(t, takes, len(history)-1, "transactions of the log")
 }
 
 // torn returns a log of which a sector did not come to the disk, though later ones did.

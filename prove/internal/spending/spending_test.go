@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const ttl = 200 * time.Millisecond
@@ -41,7 +42,5 @@ func TestEachFaultIsSeen(t *testing.T) {
 			}
 		})
 	}
-	if sum := Sum([]Event{spent(1, 2, 3), spent(2, 3, 4), took(4, 5)}, limiter.SourceStore, ms(2)); sum != 4 {
-		t.Errorf("the sum is %d, want 4", sum)
-	}
+	testenv.Equal(t, Sum([]Event{spent(1, 2, 3), spent(2, 3, 4), took(4, 5)}, limiter.SourceStore, ms(2)), 4, "the sum")
 }

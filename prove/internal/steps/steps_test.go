@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/steps"
 )
@@ -61,9 +62,7 @@ func TestWhatAStepGrantsIsSeen(t *testing.T) {
 			for range 20 {
 				seen += kinds.Bounds(c.Policy).Over(history(r, c.Policy, wrong))
 			}
-			if (seen > 0) != (name != "") {
-				t.Errorf("%+v: %q is %d over", c.Policy, name, seen)
-			}
+			testenv.Equal(t, seen > 0, name != "", c.Policy, name, "is over by", seen)
 		}
 	}
 }
@@ -76,7 +75,5 @@ func TestReopenedWindowIsSeen(t *testing.T) {
 	}
 	after := segment(2*hour, 2*hour, 2*hour)
 	again := segment(2*hour-int64(time.Second), hour, 2*hour-1)
-	if n := (steps.Window{Limit: 3, Window: time.Hour}).Over([]steps.Segment{after, again}); n != 1 {
-		t.Errorf("a window that is reopened by a small step back: %d over, want 1", n)
-	}
+	testenv.Equal(t, (steps.Window{Limit: 3, Window: time.Hour}).Over([]steps.Segment{after, again}), 1, "reopened")
 }

@@ -96,9 +96,7 @@ func TestOperators(t *testing.T) {
 	}
 	more := identities(t, append(declarations, "", "// More lines.", "func another(a, b int) bool { return a > b }")...)
 	want = slices.Sorted(slices.Values(append(want, "another|boundary|a > b|a >= b|1")))
-	if !slices.Equal(more, want) {
-		t.Errorf("when lines are added elsewhere, the identities are\n%s\nwant\n%s", strings.Join(more, "\n"), strings.Join(want, "\n"))
-	}
+	testenv.Equal(t, strings.Join(more, "\n"), strings.Join(want, "\n"), "the identities, with lines added elsewhere")
 }
 
 func TestTextOperators(t *testing.T) {
@@ -148,9 +146,7 @@ func TestTextOperators(t *testing.T) {
 					t.Errorf("no mutant has %q", want)
 				}
 			}
-			if len(got) != len(c.want) {
-				t.Errorf("there are %d mutants, want %d:\n%s", len(got), len(c.want), strings.Join(got, "\n"))
-			}
+			testenv.Equal(t, len(got), len(c.want), strings.Join(got, "\n"))
 		})
 	}
 }

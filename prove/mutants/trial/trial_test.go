@@ -106,9 +106,7 @@ func TestOutcomes(t *testing.T) {
 		"sql/take.sql\t\tcondition\ta < 1\t(true OR a < 1)\t1\tkilled\t. TestText",
 		"sql/take.sql\t\tconstant\tSELECT a FROM t WHERE a < 1\tSELECT a FROM t WHERE a < 2\t1\tby chance\t. TestText",
 	}
-	if got := Text(results); got != strings.Join(want, "\n")+"\n" {
-		t.Errorf("the results are\n%s\nwant\n%s", got, strings.Join(want, "\n"))
-	}
+	testenv.Equal(t, Text(results), strings.Join(want, "\n")+"\n", "the results")
 
 	for _, c := range []struct {
 		name  string
