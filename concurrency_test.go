@@ -60,7 +60,7 @@ func TestNewConcurrency(t *testing.T) {
 		}
 	}
 	for _, p := range []limiter.InFlight{{Limit: 1, Hold: time.Millisecond}, {Limit: 1000, Hold: limiter.MaxHold}} {
-		must(t, testenv.ErrorOf(limiter.NewConcurrency(store, "c", p)))
+		testenv.Equal(t, testenv.ErrorOf(limiter.NewConcurrency(store, "c", p)), nil, "NewConcurrency with", p)
 	}
 	testenv.ErrorIs(t, testenv.ErrorOf(limiter.New(store, "c", places)), limiter.ErrInvalid, "New")
 }

@@ -76,10 +76,10 @@ func FuzzName(f *testing.F) {
 			t.Fatalf("New(%q): %v, want it to be good: %t", name, err, good)
 		}
 		if err == nil {
-			testenv.Equal(t, l.Name(), name)
+			testenv.Equal(t, l.Name() == name, true, fmt.Sprintf("the name %q of New(%q)", l.Name(), name))
 			return
 		}
-		testenv.ErrorIs(t, err, limiter.ErrInvalid, "New", name)
+		testenv.ErrorIs(t, err, limiter.ErrInvalid, fmt.Sprintf("New(%q)", name))
 		if strings.ContainsFunc(err.Error(), func(r rune) bool { return r > unicode.MaxASCII || unicode.IsControl(r) }) {
 			t.Errorf("the error has what cannot be printed: %q", err)
 		}
@@ -246,7 +246,7 @@ func FuzzKey(f *testing.F) {
 		if errA != nil || errB != nil {
 			return
 		}
-		testenv.Equal(t, sa == sb, a == b, a, b, "stored as", sa, sb)
+		testenv.Equal(t, sa == sb, a == b, fmt.Sprintf("%q is stored as %q, %q as %q", a, sa, b, sb))
 		if len(sa) < 1 || len(sa) > 255 {
 			t.Errorf("%q is stored in %d bytes, want 1 to 255", a, len(sa))
 		}

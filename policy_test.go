@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -131,7 +132,7 @@ func FuzzNew(f *testing.F) {
 		now := time.Unix(0, at)
 		l, err := limiter.New(oneRow(1), name, p, clockOf(&now)) // a store that is deterministic, as fuzzing wants it
 		if err != nil {
-			testenv.ErrorIs(t, err, limiter.ErrInvalid, "New", name, p)
+			testenv.ErrorIs(t, err, limiter.ErrInvalid, fmt.Sprintf("New(%q)", name), p)
 			return
 		}
 		for _, n := range []int64{1, limit, 1, limit, limit/2 + 1} {

@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -182,7 +183,7 @@ func FuzzAddressHeader(f *testing.F) {
 		}
 		r := request("192.0.2.1:1", "203.0.113.1")
 		r.Header["Forwarded"] = []string{"203.0.113.2"}
-		testenv.ErrorIs(t, testenv.ErrorOf(handler.ClientIP(opt)(r)), handler.ErrNoKey, name)
+		testenv.ErrorIs(t, testenv.ErrorOf(handler.ClientIP(opt)(r)), handler.ErrNoKey, fmt.Sprintf("%q", name))
 		r.Header[http.CanonicalHeaderKey(name)] = []string{"203.0.113.3"}
 		if key, err := handler.ClientIP(opt)(r); key != "203.0.113.3" || err != nil {
 			t.Errorf("%q reads %q, %v of its own header", name, key, err)

@@ -90,20 +90,22 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrInvalid, errors.New("of no class"),
 	} {
 		for name, opts := range map[string][]handler.Option{"": nil, "fail open": {handler.FailOpen()}, "dry run": {handler.DryRun()}} {
-			log := testenv.Logged(t)
-			synctest.Test(t, func(*testing.T) {
-				h := handler.New(fails(err), oneKey, opts...)(&nextHandler{})
-				for range 20 {
-					ask(h)
-					<-time.After(3*time.Second - 1) // a minute, but for 20 ns
+			t.Run(fmt.Sprint(err, " ", name), func(t *testing.T) {
+				log := testenv.Logged(t)
+				synctest.Test(t, func(*testing.T) {
+					h := handler.New(fails(err), oneKey, opts...)(&nextHandler{})
+					for range 20 {
+						ask(h)
+						<-time.After(3*time.Second - 1) // a minute, but for 20 ns
+					}
+				})
+				text := log.String()
+				testenv.Equal(t, strings.Count(text, "\n"), 1, "lines of the log", text)
+				testenv.Contains(t, text, "level=ERROR", "limiter=fake", strings.ReplaceAll(err.Error(), `"`, `\"`))
+				if strings.Contains(text, "everybody") {
+					t.Errorf("the log holds the key: %s", text)
 				}
 			})
-			text := log.String()
-			testenv.Equal(t, strings.Count(text, "\n"), 1, err, name, "lines of the log", text)
-			testenv.Contains(t, text, "level=ERROR", "limiter=fake", strings.ReplaceAll(err.Error(), `"`, `\"`))
-			if strings.Contains(text, "everybody") {
-				t.Errorf("%v: the log holds the key: %s", err, text)
-			}
 		}
 	}
 }

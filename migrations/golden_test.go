@@ -118,6 +118,6 @@ func TestTheApplicationsOwnTables(t *testing.T) {
 		d.wantUsable(t)
 		d.down(t)
 		d.wantUnchanged(t, before)
-		testenv.Equal(t, d.count(t, `SELECT count(*) FROM goose_db_version WHERE version_id = 1`), 1, "version 1")
+		testenv.Equal(t, d.count(t, `SELECT count(*) FROM goose_db_version WHERE version_id = 1`), 1, "records of the application's own version 1")
 	})
 }

@@ -108,7 +108,7 @@ func TestView(t *testing.T) {
 		for i, c := range cases {
 			d.wantRemaining(t, i, c)
 		}
-		testenv.Equal(t, d.count(t, `SELECT count(*) FROM limiter_remaining WHERE remaining >= 0`), len(cases), "rows")
+		testenv.Equal(t, d.count(t, `SELECT count(*) FROM limiter_remaining WHERE remaining >= 0`), len(cases), "rows of the view")
 	})
 }
 

@@ -58,7 +58,7 @@ func TestWatch(t *testing.T) {
 func TestNilArguments(t *testing.T) {
 	t.Parallel()
 	for _, store := range []otellimiter.Store{nil, (*stats)(nil)} {
-		testenv.ErrorIs(t, testenv.ErrorOf(otellimiter.Watch(newMeter(t), store)), limiter.ErrInvalid, "Watch")
+		testenv.ErrorIs(t, testenv.ErrorOf(otellimiter.Watch(newMeter(t), store)), limiter.ErrInvalid, fmt.Sprintf("Watch of %T", store))
 	}
 	testenv.Panics(t, "an option of Observer is nil", func() { otellimiter.Observer(newMeter(t), nil) })
 }

@@ -149,8 +149,10 @@ func TestAdviceOfErrors(t *testing.T) {
 		{"public", "26000", "default_query_exec_mode=exec"},
 	}
 	for _, c := range cases {
-		s := &Store{options: options{schema: c.schema}}
-		testenv.Contains(t, s.interpretError(t.Context(), write, state(c.code)).Error(), c.want)
+		t.Run(c.schema+" "+c.code, func(t *testing.T) {
+			s := &Store{options: options{schema: c.schema}}
+			testenv.Contains(t, s.interpretError(t.Context(), write, state(c.code)).Error(), c.want)
+		})
 	}
 }
 

@@ -40,7 +40,7 @@ func TestTheRecipesStoreOnAServerWorks(t *testing.T) {
 		const schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'test\\_%'"
 		before := query[int](t, d, schemas)
 		t.Run("in use", func(t *testing.T) { decidesOnce(t, newServerStore(t, d.dsn)) })
-		testenv.Equal(t, query[int](t, d, schemas), before, "schemas")
+		testenv.Equal(t, query[int](t, d, schemas), before, "schemas after the test")
 	})
 }
 

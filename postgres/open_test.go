@@ -44,7 +44,7 @@ func TestOptions(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
 	} {
-		must(t, testenv.ErrorOf(postgres.New(p, postgres.WithQueryExecMode(mode))))
+		testenv.Equal(t, testenv.ErrorOf(postgres.New(p, postgres.WithQueryExecMode(mode))), nil, "mode", mode)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestOpenAndClose(t *testing.T) {
 				store := storeOn(t, db, schema)
 				must(t, errors.Join(store.Close(), store.Close()))
 				do(t, store, look(slow(1), "k"))
-				must(t, testenv.ErrorOf(db.Exec(t.Context(), "SELECT 1")))
+				testenv.Equal(t, testenv.ErrorOf(db.Exec(t.Context(), "SELECT 1")), nil, fmt.Sprintf("%T after Close", db))
 			}
 		})
 	})

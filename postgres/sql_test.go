@@ -181,8 +181,8 @@ func FuzzDSN(f *testing.F) {
 			must(t, store.Close())
 			return
 		}
-		testenv.ErrorIs(t, err, limiter.ErrInvalid, "Open", dsn)
-		testenv.Equal(t, traces.In([]byte(keyleak.Text(err))), nil, "traces of the password of", dsn, err)
+		testenv.ErrorIs(t, err, limiter.ErrInvalid, fmt.Sprintf("Open(%q)", dsn))
+		testenv.Equal(t, traces.In([]byte(keyleak.Text(err))), nil, fmt.Sprintf("traces of the password of %q", dsn), err)
 	})
 }
 

@@ -55,7 +55,7 @@ func TestInterpretError(t *testing.T) {
 				for _, class := range classes {
 					testenv.Equal(t, errors.Is(got, class), class == want, err, "writes", writes, got, "matches", class)
 				}
-				testenv.ErrorIs(t, got, err, "the cause")
+				testenv.ErrorIs(t, got, err, "writes", writes, "an error matches its cause")
 				testenv.Equal(t, sqlite.IsOutage(got), c.outage, err, "writes", writes, "the store is at fault")
 			}
 		}

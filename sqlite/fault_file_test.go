@@ -166,7 +166,7 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 			if got := dump(t, stores[0], "SELECT count(*) FROM limiter_token_buckets"); got != fmt.Sprintln(2*callers*keys) {
 				t.Errorf("%s rows, want %d", got, 2*callers*keys)
 			}
-			testenv.Equal(t, dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"), "")
+			testenv.Equal(t, dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"), "", "objects of the schema that are named like room")
 			left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".limiter*"))
 			must(t, err)
 			if len(left) > 0 {

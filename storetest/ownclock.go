@@ -25,7 +25,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 			const requirement = "the requirement: a clock that was an hour ahead and came back grants nothing, and locks no key out for longer than it owed plus 2 s"
 			f := &fixture{T: t, store: store}
 			l := f.on(store, "clock", c.policy)
-			allow := func() limiter.Result { return f.allow(l, c.name, 1) }
+			allow := func() limiter.Result { t.Helper(); return f.allow(l, c.name, 1) }
 			ahead(time.Hour)
 			for i := range 3 {
 				if r := allow(); r.Allowed != (i < 2) {

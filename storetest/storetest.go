@@ -134,7 +134,7 @@ func (f *fixture) at(d time.Duration) { f.now = epoch.Add(d) }
 func (f *fixture) ok(err error, call string, args ...any) {
 	f.Helper()
 	if err != nil {
-		f.Fatalf("%s at %v: %v", fmt.Sprintf(call, args...), f.now.Sub(epoch), err)
+		f.Fatalf("%s %v after the beginning: %v", fmt.Sprintf(call, args...), max(0, f.now.Sub(epoch)), err)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestSweepVisitsEachPageOnce(t *testing.T) {
 		if n, err := s.Sweep(t.Context(), 10, a.table(), b.table()); n != 1 || err != nil {
 			t.Errorf("%s: Sweep = %d, %v, want 1", c.name, n, err)
 		}
-		testenv.Equal(t, of("a", log), c.log, c.name, "the pages after")
+		testenv.Equal(t, fmt.Sprintf("%q", of("a", log)), fmt.Sprintf("%q", c.log), c.name, "the pages after")
 		testenv.Equal(t, len(of("b", log)), 1, c.name, "pages of the other table")
 	}
 }
@@ -137,7 +137,7 @@ func TestTablesInTurn(t *testing.T) {
 	if log[0] == "b " { // which is first is random
 		want = []string{"b ", "a ", "b 00249", "a 00249", "a 00499", "a 00749"}
 	}
-	testenv.Equal(t, log, want, "the pages after")
+	testenv.Equal(t, fmt.Sprintf("%q", log), fmt.Sprintf("%q", want), "the pages after")
 }
 
 func TestSweepContinues(t *testing.T) {
@@ -151,7 +151,7 @@ func TestSweepContinues(t *testing.T) {
 		if n, err := s.Sweep(ctx, limit, a.table()); n != removed || !errors.Is(err, want) {
 			t.Errorf("Sweep = %d, %v; want %d, %v", n, err, removed, want)
 		}
-		testenv.Equal(t, log, pages, "the pages after")
+		testenv.Equal(t, fmt.Sprintf("%q", log), fmt.Sprintf("%q", pages), "the pages after")
 	}
 	// The limit leaves expired rows in the page.
 	sweep(t.Context(), 20, 20, nil, "a ")

@@ -58,7 +58,9 @@ func Panics(t testing.TB, want string, call func()) {
 	t.Helper()
 	defer func() {
 		t.Helper()
-		Contains(t, fmt.Sprint(recover()), want)
+		if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), want) {
+			t.Errorf("panic %v, want one with %q", p, want)
+		}
 	}()
 	call()
 }
@@ -75,7 +77,7 @@ func Logged(t testing.TB) *bytes.Buffer {
 	return buf
 }
 
-// countdown is a context that ends after it was looked at a number of times.
+// countdown is a context that ends after a number of calls of Err.
 type countdown struct {
 	context.Context
 	left atomic.Int64

@@ -62,7 +62,7 @@ func TestWhatAStepGrantsIsSeen(t *testing.T) {
 			for range 20 {
 				seen += kinds.Bounds(c.Policy).Over(history(r, c.Policy, wrong))
 			}
-			testenv.Equal(t, seen > 0, name != "", c.Policy, name, "is over by", seen)
+			testenv.Equal(t, seen > 0, name != "", c.Policy, name, "counts as over", seen)
 		}
 	}
 }
