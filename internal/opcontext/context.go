@@ -283,17 +283,14 @@ func (c *Context) expire() {
 		return
 	}
 	err := c.Context.Err()
-	tooNear := c.shortDeadline && (!now.Before(c.end) || c.end.Equal(c.statementEnd)) && !errors.Is(err, context.Canceled)
 	switch {
-	case tooNear:
+	case c.shortDeadline && !errors.Is(err, context.Canceled):
 		err, c.cause = context.Canceled, c.deadlineTooNear()
 	case err == nil:
 		err, c.cause = context.Canceled, errTimedOut
 	}
-	if c.cause != nil {
-		if !c.connected && c.deadlines.WaitReason != nil {
-			c.waitReason = c.deadlines.WaitReason()
-		}
+	if c.cause != nil && !c.connected && c.deadlines.WaitReason != nil {
+		c.waitReason = c.deadlines.WaitReason()
 	}
 	c.finish(err)
 }
@@ -366,7 +363,6 @@ func Stop(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answered = nil
 	if c.stopWatching != nil {
 		c.stopWatching()
 	}

@@ -123,53 +123,6 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-func TestStatementAfterANearDeadline(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		timeout, deadline time.Duration
-		sent              time.Duration
-		want              time.Duration
-		caller            bool // the caller ended it
-	}{
-		{timeout: time.Second, deadline: ms, want: 26 * ms, caller: true},
-		{timeout: time.Second, deadline: 40 * ms, sent: 19 * ms, want: 65 * ms, caller: true},
-		{timeout: time.Second, deadline: 50*ms - 1, want: 75*ms - 1, caller: true},
-		{timeout: time.Second, deadline: 50 * ms, want: 25 * ms, caller: true}, // as without a statement
-		{timeout: time.Second, deadline: 400 * ms, sent: 100 * ms, want: 300 * ms, caller: true},
-		{timeout: 10 * ms, deadline: 40 * ms, sent: 5 * ms, want: 30 * ms}, // its own time limit
-		{timeout: ms, deadline: time.Second, want: 25 * ms},
-		{timeout: 25 * ms, deadline: time.Second, sent: ms, want: 26 * ms},
-		{timeout: 250 * ms, deadline: time.Second, sent: 240 * ms, want: 265 * ms},
-		{timeout: 30 * ms, deadline: 40 * ms, sent: 5 * ms, want: 35 * ms, caller: true},
-	} {
-		t.Run(fmt.Sprint(c.timeout, " ", c.deadline), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				parent, cancel := context.WithTimeout(t.Context(), c.deadline)
-				defer cancel()
-				begin := time.Now()
-				ctx := new(opcontext.Deadlines).WithTimeout(parent, c.timeout)
-				defer opcontext.Stop(ctx)
-				if c.sent > 0 {
-					<-time.After(c.sent)
-				}
-				_ = opcontext.Begin(ctx, false, 0)
-				<-ctx.Done()
-				if got := time.Since(begin); got != c.want {
-					t.Errorf("it ended after %v, want %v", got, c.want)
-				}
-				err := opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
-				if errors.Is(err, limiter.ErrCanceled) != c.caller || !errors.Is(err, limiter.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Interrupted = %v", err)
-				}
-				if c.caller && !strings.Contains(err.Error(), "the time limit of "+c.timeout.String()) {
-					t.Errorf("the error does not name the time limit that the deadline cut short: %v", err)
-				}
-			})
-		})
-	}
-}
-
 func TestWaitReason(t *testing.T) {
 	t.Parallel()
 	const full = "the pool is full"
@@ -193,12 +146,25 @@ func TestWaitReason(t *testing.T) {
 			<-ctx.Done()
 			for _, cause := range []error{nil, context.Canceled, errBroken} {
 				err := opcontext.Interrupted(ctx, c.class, cause)
-				if says := strings.Contains(err.Error(), full); says != c.says || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: %v", name, err)
+				if says := strings.Contains(err.Error(), full); says != c.says || !errors.Is(err, context.DeadlineExceeded) ||
+					strings.Contains(err.Error(), ": :") || strings.Contains(err.Error(), "canceled") && c.deadline == time.Hour {
+					t.Errorf("%s: %v; want the reason: %v, DeadlineExceeded, and no mention of a cancellation", name, err, c.says)
 				}
 			}
 		})
 	}
+	// Await itself learns that the caller has left. Its error is the caller's.
+	synctest.Test(t, func(t *testing.T) {
+		parent, leave := context.WithCancel(t.Context())
+		ctx := (&opcontext.Deadlines{WaitReason: func() string { return full }}).WithTimeout(parent, 10*ms)
+		defer opcontext.Stop(ctx)
+		time.AfterFunc(5*ms, leave)
+		await(ctx)
+		<-time.After(6 * ms)
+		if err := opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil); strings.Contains(err.Error(), full) || !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller has left: %v, want Canceled without the reason", err)
+		}
+	})
 }
 
 func TestEndOfTheCaller(t *testing.T) {
