@@ -16,5 +16,7 @@ func (q *Queue) InFlight() (shared, single, slow int) {
 	return q.shared.inFlight, q.single.inFlight, q.slow.inFlight
 }
 
-// LockError is the error of a call with this context whose statement waited too long for its row.
-func LockError(ctx context.Context, err error) error { return (&Call{ctx: ctx}).lockError(err) }
+// LockError is the error of a Lock with this context that waited for others, and then too long for its row.
+func LockError(ctx context.Context, err error) error {
+	return (&Call{ctx: ctx, waited: true}).lockError(err)
+}

@@ -2,11 +2,9 @@ package batch_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -14,62 +12,29 @@ import (
 )
 
 func TestBadRowDecidesForNoOther(t *testing.T) {
-	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied} {
-		sub(t, class.Error(), func(t *testing.T, s *sender, q *queue) {
-			bad := errors.New("bad row")
-			s.before = func(_ context.Context, groups []*batch.Group) error {
-				for _, g := range groups {
-					if g.Op().Key == "bad" {
-						return fmt.Errorf("%w: %w", class, bad)
-					}
-				}
-				return nil
-			}
-			answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("bad", 1), take("b", 1))()
-			for i, a := range answers {
-				if i == 3 {
-					if !errors.Is(a.err, bad) || !errors.Is(a.err, class) {
-						t.Errorf("the take of the bad row: %v, want %v", a.err, class)
-					}
-					continue
-				}
-				if a.err != nil || !a.state.Took {
-					t.Errorf("take %d: %+v", i, a)
-				}
-			}
-			sent := 0
-			for _, st := range s.statements() {
-				sent += int(st.units["bad"])
-			}
-			if sent != 2 {
-				t.Errorf("the bad row was sent %d times, want once with others and once alone", sent)
-			}
+	for class, err := range map[string]error{"invalid": limiter.ErrInvalid, "not applied": limiter.ErrNotApplied} {
+		sub(t, class, func(t *testing.T, s *sender, q *queue) {
+			s.before = failing(err, has("bad"))
+			ask(t.Context(), q, takes("x y a bad b")...).want(t, "3 took, "+class+", took")
+			s.wantSent(t, "x, y, a+b+bad, a, b, bad")
 		})
 	}
 }
 
 // The error counts, also if the store has decided the calls before.
 func TestUnknownOutcomeIsNotSentAgain(t *testing.T) {
-	unknown := func(_ context.Context, groups []*batch.Group) error {
-		if len(groups) > 1 || groups[0].Op().Key == "lone" {
-			return limiter.ErrOutcomeUnknown
-		}
-		return nil
-	}
+	unknown := failing(limiter.ErrOutcomeUnknown, func(g []*batch.Group) bool { return together(g) || has("lone")(g) })
 	for name, setUp := range map[string]func(s *sender){
 		"before the store decides": func(s *sender) { s.before = unknown },
 		"after it has decided":     func(s *sender) { s.after = unknown },
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
 			setUp(s)
-			for i, a := range ask(t.Context(), q, take("lone", 1), take("y", 1), take("a", 1), take("b", 1))() {
-				if errors.Is(a.err, limiter.ErrOutcomeUnknown) != (i != 1) || a.state.Took != (i == 1) {
-					t.Errorf("take %d: %+v, want ErrOutcomeUnknown of all but the second", i, a)
-				}
-			}
-			if n := len(s.statements()); n != 3 {
-				t.Errorf("%d statements, want 3", n)
-			}
+			answers := ask(t.Context(), q, takes("lone y a b")...)
+			<-time.After(s.takes * 3 / 2)
+			ask(t.Context(), q, takes("z c")...).want(t, "2 took") // c waits behind a and b
+			answers.want(t, "unknown, took, 2 unknown")
+			s.wantSent(t, "lone, y, a+b, z, c")
 		})
 	}
 }
@@ -77,84 +42,123 @@ func TestUnknownOutcomeIsNotSentAgain(t *testing.T) {
 func TestPanic(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if len(groups) > 1 {
+			if together(groups) {
 				panic("broken")
 			}
 			return nil
 		}
-		for i, a := range ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1))() {
-			if (i > 1) != errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("take %d: %v", i, a.err)
-			}
-		}
+		ask(t.Context(), q, takes("x y a b")...).want(t, "2 took, 2 unknown")
 		s.connect = func() error { panic("broken") }
-		for i, a := range ask(t.Context(), q, take("x", 1), take("y", 1))() {
-			if !errors.Is(a.err, limiter.ErrNotApplied) {
-				t.Errorf("take %d: %v", i, a.err)
-			}
-		}
-		synctest.Wait()
+		ask(t.Context(), q, takes("x y")...).want(t, "2 not applied")
 		s.connect = nil
-		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
-			t.Error("the queue has stopped")
-		}
+		ask(t.Context(), q, take("a", 1)) // the queue goes on
 	})
 }
 
 func TestNoConnection(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.dial = 5 * ms
-		var up atomic.Bool
-		s.connect = func() error {
-			if !up.Load() {
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
-		for i, a := range ask(t.Context(), q, take("a", 1), take("a", 1), take("b", 1), take("c", 1))() {
-			if !errors.Is(a.err, limiter.ErrNotApplied) || a.after > 2*s.dial {
-				t.Errorf("take %d: %v after %v", i, a.err, a.after)
+		s.dial, s.connect = 5*ms, func() error { return limiter.ErrNotApplied }
+		for i, a := range ask(t.Context(), q, takes("a a b c")...).wait() {
+			if wantError(t, a.err, "not applied"); a.after > 2*s.dial {
+				t.Errorf("take %d failed after %v", i, a.after)
 			}
 		}
-		if stats := s.counters.Stats(); len(s.statements()) != 0 || stats != (limiter.StoreStats{}) {
-			t.Errorf("something was sent, or counted: %+v", stats)
+		stats, answers := s.counters.Stats(), s.counters.Answers.Load()
+		if len(s.statements()) != 0 || stats != (limiter.StoreStats{}) || answers != 0 {
+			t.Errorf("something was sent, or counted: %+v, %d answers", stats, answers)
 		}
-		up.Store(true)
-		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
-			t.Error("the queue has stopped")
+		s.connect = nil
+		ask(t.Context(), q, take("a", 1)) // the queue goes on
+	})
+}
+
+// A call gets its full time again if the store answers the operation of ID 1 while the call waits. The operation of
+// ID 2 always fails. A statement takes 100 ms. The call's own takes 170 ms, longer than the rest of its time.
+func TestFullTimeOnlyBehindAnswers(t *testing.T) {
+	op := func(key string, id int64, maxWait time.Duration) limiter.Op {
+		op := take(key, 1)
+		op.ID, op.MaxWait = id, maxWait
+		return op
+	}
+	const booking = time.Hour // shares no statement with other keys
+	for name, c := range map[string]struct {
+		ops   []limiter.Op
+		pause time.Duration // before the last one arrives
+		of    int           // the index of the call
+	}{
+		"of the caller before it": {ops: []limiter.Op{op("x", 1, 0), op("k", 0, 0)}, of: 1},
+		"of the leader before it": {ops: []limiter.Op{op("x", 0, 0), op("y", 1, 0), op("k", 0, 0)}, pause: 110 * ms, of: 2},
+		"of its key":              {ops: []limiter.Op{op("x", 0, 0), op("x", 1, 0), op("x", 0, 0)}, pause: 110 * ms, of: 2},
+		"of the line that it leaves": {
+			ops: []limiter.Op{op("x", 1, 0), op("y", 0, 0), op("k", 0, 0), op("k", 0, booking)}, pause: 150 * ms, of: 2,
+		},
+		"before one of its key that fails": {
+			ops: []limiter.Op{op("x", 1, booking), op("k", 2, booking), op("k", 0, booking)}, of: 2,
+		},
+	} {
+		for _, answered := range []bool{false, true} {
+			sub(t, fmt.Sprintf("%s: %v", name, answered), func(t *testing.T, s *sender, _ *queue) {
+				ops := slices.Clone(c.ops)
+				ops[c.of].At = 1e18 // so that it gets a statement of its own
+				s.takes, s.before = 100*ms, func(_ context.Context, groups []*batch.Group) error {
+					switch first := groups[0].Calls[0].Op; {
+					case first.At > 0:
+						<-time.After(70 * ms)
+					case first.ID == 2, first.ID == 1 && !answered:
+						return limiter.ErrNotApplied
+					}
+					return nil
+				}
+				q := open(s, batch.Config{Keys: 1, Shared: 1, Single: 1, HotKey: 100, Merges: merges})
+				before := ask(t.Context(), q, ops[:len(ops)-1]...)
+				<-time.After(c.pause)
+				last := ask(t.Context(), q, ops[len(ops)-1])
+				if a := append(before.wait(), last.wait()...)[c.of]; (a.err == nil) != answered {
+					t.Errorf("%v after %v, want an answer: %v", a.err, a.after, answered)
+				}
+			})
+		}
+	}
+}
+
+// late is a context that ends in the instant in which a call gets its answer.
+type late struct {
+	context.Context
+	after time.Duration
+}
+
+func (l late) Done() <-chan struct{} {
+	<-time.After(l.after)
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func TestErrorInTheInstantOfTheEnd(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.before = failing(limiter.ErrNotApplied, always)
+		for range 40 { // select chooses at random
+			op := take("k", 1)
+			first := ask(t.Context(), q, op)
+			_, _, err := q.Enter(late{t.Context(), 5 * s.takes}, &op)
+			wantError(t, err, "not applied")
+			first.wait()
 		}
 	})
 }
 
-func TestFullTimeBehindOthers(t *testing.T) {
-	for name, keys := range map[string][]string{
-		"behind its own key":                {"k", "k", "k"},
-		"behind as many statements as fit":  {"a", "b", "c"},
-		"behind its own key and two others": {"a", "b", "b", "c", "b"},
-	} {
-		sub(t, name, func(t *testing.T, s *sender, q *queue) {
-			s.takes = 150 * ms // two of them are more than the time limit
-			var ops []limiter.Op
-			for _, key := range keys {
-				ops = append(ops, take(key, 1))
+func TestFailedAfterUndecided(t *testing.T) {
+	apart(t, "is not sent once more", 4, 99, func(t *testing.T, s *sender, q *queue) {
+		n := 0
+		s.undecided = func([]*batch.Group, *batch.Call) bool { return n == 3 }
+		s.before = func(context.Context, []*batch.Group) error {
+			if n++; n == 2 || n >= 4 {
+				return limiter.ErrNotApplied
 			}
-			if n := took(t, ask(t.Context(), q, ops...)()); n != len(keys) {
-				t.Errorf("%d took, want %d", n, len(keys))
-			}
-		})
-	}
-}
-
-func TestNoMoreTimeBehindAHungStore(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.takes = time.Hour
-		first := ask(t.Context(), q, take("k", 1))
-		<-time.After(100 * ms)
-		for i, a := range append(ask(t.Context(), q, take("k", 1), take("k", 1))(), first()...) {
-			if a.err == nil || a.after != timeout {
-				t.Errorf("take %d: %v after %v, want an error after %v", i, a.err, a.after, timeout)
-			}
+			return nil
 		}
-		<-time.After(timeout) // until the last statement has ended
+		ask(t.Context(), q, take("k", 1))
+		ask(t.Context(), q, takes("k k")...).want(t, "2 not applied")
+		s.wantSent(t, "k, k*2, k*2, k*2")
 	})
 }

@@ -1,7 +1,11 @@
 package batch_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,8 +22,7 @@ type sender struct {
 	takes time.Duration // of a statement
 	dial  time.Duration // of a connection
 
-	// before, if set, is called before a statement does anything; its error is the
-	// statement's.
+	// before, if set, is called before a statement does anything; its error is the statement's.
 	before func(ctx context.Context, groups []*batch.Group) error
 	// after, if set, is called after the statement; its error is the statement's.
 	after func(ctx context.Context, groups []*batch.Group) error
@@ -31,17 +34,19 @@ type sender struct {
 	mu    sync.Mutex
 	rows  map[string]limiter.Row
 	sent  []statement
-	alive int // connections that were not given back
+	asked []*asked
 
+	merges   func(*limiter.Op) bool // of the queue that was opened last
 	queues   []*queue
 	counters batch.Counters // of all queues
+	wrong    []string       // the groups that break a promise
+	unlock   chan struct{}  // see [slowly]
 }
 
 // statement is what was sent, and when.
 type statement struct {
 	begin, end time.Time
-	units      map[string]int64
-	keys       []string
+	text       string // a*2+b for two operations on a and one on b
 }
 
 // send is [batch.Config].Send.
@@ -59,26 +64,42 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 			return err
 		}
 	}
-	s.connected(1)
-	defer s.connected(-1)
 	if ctx, err = st.Begin(ctx, s.dial > 0); err != nil {
 		return err
 	}
 	return s.carryOut(ctx, st.Groups)
 }
 
-func (s *sender) connected(n int) {
+// check records the groups that break a promise of [batch.Group].
+func (s *sender) check(groups []*batch.Group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alive += n
+	for _, g := range groups {
+		first, equal := g.Calls[0], true
+		for _, c := range g.Calls {
+			op := c.Op
+			op.ID, op.Timeout = first.Op.ID, first.Op.Timeout
+			equal = equal && !c.LocksOnly && op == first.Op && (s.merges == nil || s.merges(&op))
+			if c.LocksOnly != first.LocksOnly || batch.GivesBack(&op) != batch.GivesBack(&first.Op) {
+				s.wrong = append(s.wrong, "a group of several kinds")
+			}
+		}
+		if shared := len(groups) > 1 && s.merges != nil; g.Equal != equal || shared && !equal {
+			s.wrong = append(s.wrong, fmt.Sprintf("%d operations like %+v: Equal is %v", len(g.Calls), first.Op, g.Equal))
+		}
+	}
 }
 
 func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
-	st := statement{begin: time.Now(), units: map[string]int64{}}
+	s.check(groups)
+	st := statement{begin: time.Now()}
 	for _, g := range groups {
-		st.units[g.Op().Key] = int64(len(g.Calls))
-		st.keys = append(st.keys, g.Op().Key)
+		st.text += "+" + g.Op().Key
+		if n := len(g.Calls); n > 1 {
+			st.text += fmt.Sprint("*", n)
+		}
 	}
+	st.text = strings.TrimPrefix(st.text, "+")
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -107,7 +128,7 @@ func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 				continue
 			}
 			op := call.Op
-			if len(groups) > 1 {
+			if len(groups) > 1 && s.merges != nil {
 				op = *g.Op() // as in SQL: the calls are units of one operation
 			}
 			next, state := op.Apply(s.rows[g.Op().Key], now)
@@ -124,143 +145,83 @@ func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 	return nil
 }
 
-// merges reports whether an operation shares statements: a take that books nothing ahead.
-func merges(op *limiter.Op) bool { return op.Kind == limiter.OpTake && op.MaxWait == 0 }
-
-// queue is a Queue whose statements a sender sends.
-type queue struct {
-	*batch.Queue
-	sender    *sender
-	deadlines *opcontext.Deadlines
-	mu        sync.Mutex
-	holds     map[string]*batch.Hold
+// text returns what was sent so far, by the times at which the statements began. Those of one instant are sorted.
+// "x, a*2+b" is one take of x, and then a statement for two of a and one of b.
+func (s *sender) text() string {
+	all := s.statements()
+	slices.SortFunc(all, func(a, b statement) int { return cmp.Or(a.begin.Compare(b.begin), cmp.Compare(a.text, b.text)) })
+	var texts []string
+	for _, st := range all {
+		texts = append(texts, st.text)
+	}
+	return strings.Join(texts, ", ")
 }
 
-func open(s *sender, config batch.Config) *queue {
-	config.Send = s.send
-	q := &queue{Queue: batch.New(config), sender: s, deadlines: config.Deadlines, holds: map[string]*batch.Hold{}}
-	s.queues = append(s.queues, q)
-	return q
-}
-
-// wantIdle checks that nothing is left behind.
-func (s *sender) wantIdle(t *testing.T) {
+// wantSent checks what was sent so far.
+func (s *sender) wantSent(t *testing.T, want string) {
 	t.Helper()
-	synctest.Wait()
-	if s.alive != 0 {
-		t.Errorf("%d connections were not given back", s.alive)
+	if sent := s.text(); sent != want {
+		t.Errorf("sent %q, want %q", sent, want)
 	}
-	for _, q := range s.queues {
-		if shared, single, slow := q.InFlight(); shared != 0 || single != 0 || slow != 0 {
-			t.Errorf("%d shared, %d single and %d slow statements still count as in flight", shared, single, slow)
-		}
-	}
-}
-
-// Do carries out op as a store does, within its time limit.
-func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	ctx = q.deadlines.WithTimeout(ctx, op.Timeout)
-	defer opcontext.Stop(ctx)
-	st, state, err := q.Enter(ctx, &op)
-	if st == nil {
-		return state, err
-	}
-	return st.End(q.sender.send(ctx, st))
-}
-
-// Hold waits for the key of op, which it has until Release is called.
-func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err error) {
-	ctx = q.deadlines.WithTimeout(ctx, op.Timeout)
-	defer opcontext.Stop(ctx)
-	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op}, true)
-	if err != nil {
-		h.End(false, err)
-		return h.Waited(), err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.holds[op.Key] = h
-	return h.Waited(), h.Begin(ctx, false, 0)
-}
-
-// Release ends a Hold.
-func (q *queue) Release(op *limiter.Op, answered bool) {
-	q.mu.Lock()
-	h := q.holds[op.Key]
-	delete(q.holds, op.Key)
-	q.mu.Unlock()
-	h.End(answered, nil)
 }
 
 // statements returns what was sent so far.
 func (s *sender) statements() []statement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]statement(nil), s.sent...)
+	return slices.Clone(s.sent)
 }
 
-// units returns of how many operations on a key each statement was so far.
-func (s *sender) units(key string) (units []int64) {
-	for _, st := range s.statements() {
-		units = append(units, st.units[key])
-	}
-	return units
-}
-
-const (
-	ms      = time.Millisecond
-	timeout = 250 * ms
-)
-
-var perHour = limiter.PerHour(100)
-
-func take(key string, cost int64) limiter.Op {
-	return limiter.Op{Kind: limiter.OpTake, Name: "l", Key: key, Policy: perHour, Cost: cost, Timeout: timeout}
-}
-
-func newQueue(s *sender) *queue {
-	return open(s, batch.Config{
-		Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges,
-		Deadlines: new(opcontext.Deadlines), Counters: &s.counters,
-	})
-}
-
-// answer is what a take returned.
-type answer struct {
-	state limiter.State
-	err   error
-	after time.Duration
-}
-
-// ask sends takes from goroutines of their own, in their order, each with its time
-// limit as a store gives it.
-func ask(ctx context.Context, q *queue, ops ...limiter.Op) (wait func() []answer) {
-	answers := make([]answer, len(ops))
-	begin := time.Now()
-	var all sync.WaitGroup
-	for i, op := range ops {
-		all.Go(func() {
-			a := &answers[i]
-			a.state, a.err = q.Do(ctx, op)
-			a.after = time.Since(begin)
-		})
-		synctest.Wait()
-	}
-	return func() []answer {
-		all.Wait()
-		return answers
-	}
-}
-
-func took(t *testing.T, answers []answer) (n int) {
+// wantIdle checks that nothing is left behind, and that callers whose answers the test did not read were granted.
+func (s *sender) wantIdle(t *testing.T) {
 	t.Helper()
-	for i, a := range answers {
-		if a.err != nil {
-			t.Errorf("take %d: %v", i, a.err)
-		}
-		if a.state.Took {
-			n++
+	for _, asked := range s.asked {
+		asked.all.Wait()
+		for i, a := range asked.answers {
+			if !asked.read && !a.state.Took {
+				t.Errorf("operation %d: %+v, %v after %v, want it granted", i, a.state, a.err, a.after)
+			}
 		}
 	}
-	return n
+	<-time.After(time.Second) // for statements whose callers have left
+	synctest.Wait()
+	stats := s.counters.Stats()
+	if sent := len(s.sent); stats.Queued != 0 || int(stats.Statements) != sent {
+		t.Errorf("%d operations are queued, and %d statements were sent, want 0 and %d", stats.Queued, stats.Statements, sent)
+	}
+	for _, wrong := range s.wrong {
+		t.Error(wrong)
+	}
+	for _, q := range s.queues {
+		if shared, single, slow := q.InFlight(); shared != 0 || single != 0 || slow != 0 {
+			t.Errorf("%d shared, %d single and %d slow statements still count as in flight", shared, single, slow)
+		}
+		if n := q.Keys(); n != 0 && s.unlock == nil { // slow keys are remembered
+			t.Errorf("%d key queues are left", n)
+		}
+	}
+}
+
+// merges reports whether an operation shares statements: a take that books nothing ahead.
+func merges(op *limiter.Op) bool { return op.Kind == limiter.OpTake && op.MaxWait == 0 }
+
+// failing returns a function for [sender.before] or [sender.after]. It fails the statements for which is returns true.
+func failing(err error, is func(groups []*batch.Group) bool) func(ctx context.Context, groups []*batch.Group) error {
+	return func(_ context.Context, groups []*batch.Group) error {
+		if is(groups) {
+			return err
+		}
+		return nil
+	}
+}
+
+func together(groups []*batch.Group) bool { return len(groups) > 1 }
+
+func always([]*batch.Group) bool { return true }
+
+// has reports whether a statement is for a key.
+func has(key string) func(groups []*batch.Group) bool {
+	return func(groups []*batch.Group) bool {
+		return slices.ContainsFunc(groups, func(g *batch.Group) bool { return g.Op().Key == key })
+	}
 }

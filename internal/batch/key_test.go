@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // Key queues are reused for other keys, which must not find anything of the key before. Here
@@ -21,29 +20,25 @@ func TestReusedKeyQueues(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if len(groups) > 1 && groups[0].Op().Key[0] == 'b' {
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
+		s.before = failing(limiter.ErrNotApplied, func(groups []*batch.Group) bool {
+			return together(groups) && groups[0].Op().Key[0] == 'b'
+		})
 		policy := limiter.PerHour(5) // one token in 12 minutes: none comes back meanwhile
 		type round struct {
-			ops  []limiter.Op
-			wait []func() []answer
+			ops   []limiter.Op
+			asked []*asked
 		}
 		begin := func(n int) (b round) {
 			for range 40 {
 				// The keys of each round are new ones.
-				op := take(fmt.Sprint([]string{"good", "good", "bad"}[r.IntN(3)], n, "-", r.IntN(9)), 1+r.Int64N(3))
-				op.Policy, op.Timeout = policy, time.Minute
+				op := within(time.Minute, fmt.Sprint([]string{"good", "good", "bad"}[r.IntN(3)], n, "-", r.IntN(9)))
+				op.Cost, op.Policy = 1+r.Int64N(3), policy
 				ctx, cancel := context.WithCancel(t.Context())
-				b.ops = append(b.ops, op)
-				b.wait = append(b.wait, ask(ctx, q, op))
+				t.Cleanup(cancel)
+				b.ops, b.asked = append(b.ops, op), append(b.asked, ask(ctx, q, op))
 				if r.IntN(4) == 0 {
 					cancel()
 				}
-				t.Cleanup(cancel)
 				if r.IntN(8) == 0 {
 					<-time.After(3 * ms)
 				}
@@ -51,43 +46,35 @@ func TestReusedKeyQueues(t *testing.T) {
 			return b
 		}
 		check := func(b round) {
-			type key struct {
-				row            limiter.Row
-				granted, doubt int64
-			}
-			keys := map[string]*key{}
+			rows := map[string]limiter.Row{}
+			granted, doubt := map[string]int64{}, map[string]int64{}
 			for i, op := range b.ops {
-				a := b.wait[i]()[0]
-				k := keys[op.Key]
-				if k == nil {
-					k = &key{}
-					keys[op.Key] = k
-				}
-				var want limiter.State
+				a := b.asked[i].wait()[0]
+				granted[op.Key] += 0 // also a key of which nothing was granted is checked
 				switch {
 				case errors.Is(a.err, limiter.ErrOutcomeUnknown): // from now on we cannot tell
-					k.doubt += op.Cost
+					doubt[op.Key] += op.Cost
 				case errors.Is(a.err, limiter.ErrCanceled): // it is not charged
 				case a.err != nil:
 					t.Errorf("seed %d: %s: %v", seed, op.Key, a.err)
-				case k.doubt == 0:
-					k.row, want = op.Apply(k.row, time.Now().UnixNano())
-					if a.state.Took != want.Took {
+				case doubt[op.Key] == 0:
+					row, want := op.Apply(rows[op.Key], time.Now().UnixNano())
+					if rows[op.Key] = row; a.state.Took != want.Took {
 						t.Errorf("seed %d: %d of %s: granted %v, want %v", seed, op.Cost, op.Key, a.state.Took, want.Took)
 					}
 				}
 				if a.state.Took {
-					k.granted += op.Cost
+					granted[op.Key] += op.Cost
 				}
 			}
 			<-time.After(3 * s.takes) // the statements of callers who have left
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			step := int64(policy.Step())
-			for name, k := range keys {
-				row := s.rows[name]
-				if charged := (row.FullAt - row.At + step - 1) / step; charged < k.granted || charged > k.granted+k.doubt {
-					t.Errorf("seed %d: %s was charged %d, want %d, and of %d it is not known", seed, name, charged, k.granted, k.doubt)
+			for key, n := range granted {
+				row := s.rows[key]
+				if charged := (row.FullAt - row.At + step - 1) / step; charged < n || charged > n+doubt[key] {
+					t.Errorf("seed %d: %s was charged %d, want %d, and of %d it is not known", seed, key, charged, n, doubt[key])
 				}
 			}
 		}
@@ -101,72 +88,34 @@ func TestReusedKeyQueues(t *testing.T) {
 	})
 }
 
-// apart runs a test as in does, on a queue of one statement of each kind at a time.
-func apart(t *testing.T, rows, hotKey int, test func(t *testing.T, s *sender, q *queue)) {
-	t.Helper()
-	in(t, func(t *testing.T, s *sender, _ *queue) {
-		test(t, s, open(s, batch.Config{Keys: rows, Shared: 1, Single: 1, HotKey: hotKey, Merges: merges, Deadlines: new(opcontext.Deadlines)}))
-	})
-}
-
-// slow makes the statements of a key take d longer.
-func slow(key string, d time.Duration) func(ctx context.Context, groups []*batch.Group) error {
-	return func(_ context.Context, groups []*batch.Group) error {
-		if groups[0].Op().Key == key {
-			<-time.After(d)
-		}
-		return nil
+// A release makes room for other operations.
+func TestReleases(t *testing.T) {
+	ops := []limiter.Op{
+		of(limiter.OpTake, "x", 1), of(limiter.OpRefund, "x", 1), of(limiter.OpRelease, "x", 1),
+		of(limiter.OpTake, "x", 1), of(limiter.OpRelease, "x", 1),
 	}
-}
-
-func TestKeyThatMovesLeavesNoPlace(t *testing.T) {
-	apart(t, 1, 2, func(t *testing.T, s *sender, q *queue) {
-		s.before = slow("first", 50*ms)
-		// One take of "moves" waits behind the first key. With a second one the key is
-		// hot and moves to the other line, and this line skips it.
-		waits := []func() []answer{ask(t.Context(), q, take("first", 1), take("moves", 1), take("moves", 1), take("second", 1))}
-		<-time.After(2 * s.takes)
-		if n := len(s.statements()); n != 1 {
-			t.Fatalf("%d statements, want that of the key that moved", n)
-		}
-		waits = append(waits, ask(t.Context(), q, take("third", 1)))
-		for _, wait := range waits {
-			took(t, wait())
-		}
-		var order []string
-		for _, st := range s.statements() {
-			order = append(order, st.keys...)
-		}
-		if want := []string{"moves", "first", "second", "third"}; !slices.Equal(order, want) {
-			t.Errorf("statements for %q, want %q", order, want)
-		}
-	})
-}
-
-func TestKeyIsSentAloneOnlyOnce(t *testing.T) {
-	apart(t, 4, 100, func(t *testing.T, s *sender, q *queue) {
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if len(groups) > 1 && groups[0].Op().Key == "bad" {
-				return limiter.ErrInvalid
+	for i := range ops {
+		ops[i].ID = int64(i)
+	}
+	sub(t, "go first, in their order", func(t *testing.T, s *sender, _ *queue) {
+		var sent []int64
+		s.after = func(_ context.Context, groups []*batch.Group) error {
+			for _, c := range groups[0].Calls {
+				sent = append(sent, c.Op.ID)
 			}
 			return nil
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		first := ask(t.Context(), q, take("first", 1), take("bad", 1))
-		leave := ask(ctx, q, take("c", 1), take("d", 1))
-		<-time.After(2*s.takes + ms)
-		cancel() // after they have failed beside the bad one, and before each is sent on its own
-		for i, a := range leave() {
-			if !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("take %d: %v, want ErrCanceled, and nothing unknown", i, a.err)
-			}
-		}
-		took(t, first())
-		<-time.After(s.takes)
-		took(t, ask(t.Context(), q, take("x", 1), take("e", 1), take("f", 1), take("g", 1))())
-		sent := s.statements()
-		if last := sent[len(sent)-1].keys; !slices.Equal(last, []string{"e", "f", "g"}) {
-			t.Errorf("the last statement was for %q, want e, f and g together", last)
-		}
+		q := open(s, batch.Config{Shared: 1, Single: 1, HotKey: 8, GiveBacks: 2, Merges: merges})
+		ask(t.Context(), q, append(ops[:1:1], ops...)...).wait()
+		testenv.Equal(t, sent, []int64{0, 2, 4, 0, 3, 1})
+	})
+	slowly(t, "are sent although their key fails fast", func(t *testing.T, s *sender, q *queue) {
+		answers := ask(t.Context(), q, ops...)
+		<-time.After(timeout)
+		late := ask(t.Context(), q, ops[2])
+		close(s.unlock)
+		// The releases wait for their row.
+		answers.want(t, "2 not applied+failed fast, not applied+row locked, not applied+failed fast, not applied+row locked")
+		late.want(t, "refused")
 	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,64 +12,40 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestLeaveWhileWaiting(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
+	sub(t, "a take", func(t *testing.T, s *sender, q *queue) {
 		ctx, cancel := context.WithCancel(t.Context())
-		first := ask(t.Context(), q, take("a", 1), take("b", 1))
-		gone := ask(ctx, q, take("a", 1), take("c", 1))
+		ask(t.Context(), q, takes("a b")...)
+		gone := ask(ctx, q, takes("a c")...)
 		stays := ask(t.Context(), q, take("a", 1))
 		cancel()
-		for i, a := range gone() {
-			if !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, context.Canceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("take %d: %v, want ErrCanceled, and nothing unknown", i, a.err)
+		for _, a := range gone.wait() {
+			if wantError(t, a.err, "canceled"); !errors.Is(a.err, context.Canceled) {
+				t.Errorf("%v, want context.Canceled", a.err)
 			}
 		}
-		if n := took(t, append(first(), stays()...)); n != 3 {
-			t.Errorf("%d others took, want 3", n)
-		}
-		units := map[string]int64{}
-		for _, st := range s.statements() {
-			for key, n := range st.units {
-				units[key] += n
-			}
-		}
-		if !maps.Equal(units, map[string]int64{"a": 2, "b": 1}) {
-			t.Errorf("sent %v", units)
-		}
+		stays.want(t, "took")
+		s.wantSent(t, "a, b, a")
 	})
-}
-
-// A caller leaves in the middle of a run of refunds, behind a statement that the store does not answer:
-// an answer would give the refunds their time again, and find the caller gone.
-func TestRefundOfACallerWhoLeft(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		refund := take("k", 1)
-		refund.Kind = limiter.OpRefund
-		took(t, ask(t.Context(), q, take("k", 10))())
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if groups[0].Op().Kind == limiter.OpTake {
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
+	// The caller leaves in the middle of a run of refunds, behind a statement that the store does not answer:
+	// an answer would give the refunds their time again, and find the caller gone.
+	sub(t, "a refund", func(t *testing.T, s *sender, q *queue) {
+		refund := of(limiter.OpRefund, "k", 1)
+		ask(t.Context(), q, take("k", 10)).want(t, "took")
+		s.before = failing(limiter.ErrNotApplied, func(g []*batch.Group) bool { return g[0].Op().Kind == limiter.OpTake })
 		ctx, cancel := context.WithCancel(t.Context())
 		fails := ask(t.Context(), q, take("k", 1))
-		before := ask(t.Context(), q, refund)
+		ask(t.Context(), q, refund)
 		gone := ask(ctx, q, refund)
 		after := ask(t.Context(), q, refund)
 		cancel()
-		if a := gone()[0]; !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-			t.Errorf("%v, want ErrCanceled, and nothing unknown", a.err)
-		}
-		if a := fails()[0]; !errors.Is(a.err, limiter.ErrNotApplied) {
-			t.Errorf("%v, want ErrNotApplied", a.err)
-		}
-		took(t, slices.Concat(before(), after()))
-		if units := s.units("k"); fmt.Sprint(units) != "[1 1 2]" {
-			t.Errorf("statements of %v operations, want two takes, and two refunds together", units)
-		}
+		gone.want(t, "canceled")
+		fails.want(t, "not applied")
+		after.want(t, "took")
+		s.wantSent(t, "k, k, k*2")
 	})
 }
 
@@ -81,15 +55,11 @@ func TestLeaveInMidStatement(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ask(t.Context(), q, take("a", 1)) // takes that come now have to wait, and go together
 		leaves := ask(ctx, q, take("a", 1))
-		stays := ask(t.Context(), q, take("a", 1), take("a", 1))
+		stays := ask(t.Context(), q, takes("a a")...)
 		<-time.After(s.takes + s.takes/2)
 		cancel()
-		if a := leaves()[0]; !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != s.takes+s.takes/2 {
-			t.Errorf("the caller who left: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
-		}
-		if n := took(t, stays()); n != 2 {
-			t.Errorf("%d of the others took, want 2", n)
-		}
+		leaves.want(t, "canceled+unknown after 330ms")
+		stays.want(t, "2 took")
 		if row := s.rows["a"]; row.FullAt-row.At < 4*int64(perHour.Step())-int64(s.takes)*2 {
 			t.Errorf("the caller who left was not charged")
 		}
@@ -97,39 +67,27 @@ func TestLeaveInMidStatement(t *testing.T) {
 }
 
 func TestLeaveOwnStatement(t *testing.T) {
-	for _, c := range []struct {
-		name         string
-		takes, wants time.Duration
-		answers      bool
+	for name, c := range map[string]struct {
+		takes, limit time.Duration
+		want         string
 	}{
-		{name: "a statement that ends soon", takes: 60 * ms, wants: 60 * ms, answers: true},
-		{name: "a statement that hangs", takes: time.Hour, wants: 105 * ms},
+		"a statement that ends soon": {60 * ms, timeout, "took after 60ms"},
+		"a time limit of 100 ms":     {60 * ms, opcontext.Grace, "took after 60ms"},
+		"a statement that hangs":     {time.Hour, timeout, "canceled+unknown after 105ms"},
 	} {
-		sub(t, c.name, func(t *testing.T, s *sender, q *queue) {
+		sub(t, name, func(t *testing.T, s *sender, q *queue) {
 			s.takes = c.takes
 			ctx, cancel := context.WithCancel(t.Context())
-			leaves := ask(ctx, q, take("a", 1))
-			follows := ask(t.Context(), q, take("a", 1))
-			<-time.After(5 * ms)
-			cancel()
-			a := leaves()[0]
-			if a.after != c.wants || (a.err == nil) != c.answers {
-				t.Errorf("%+v, want an answer: %v, after %v", a, c.answers, c.wants)
-			}
-			if !c.answers && (!errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown)) {
-				t.Errorf("%v, want ErrCanceled and ErrOutcomeUnknown", a.err)
-			}
-			if a := follows()[0]; c.answers && !a.state.Took {
-				t.Errorf("the next one: %+v", a)
-			}
-			<-time.After(timeout) // the statement of the next one may go on
+			leaves := ask(ctx, q, within(c.limit, "a"))
+			time.AfterFunc(5*ms, cancel)
+			leaves.want(t, c.want)
 		})
 	}
 }
 
 // Callers leave at every step, while statements fail, wait for locked rows, or leave calls undecided.
 func TestReusedCalls(t *testing.T) {
-	slowly(t, "know whose they are", func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
+	slowly(t, "know whose they are", func(t *testing.T, s *sender, q *queue) {
 		oneIn := func(n int) bool { return rand.IntN(n) == 0 }
 		carriedOut := map[int64]int{} // how often, by the ID of the operation
 		s.undecided = func(groups []*batch.Group, _ *batch.Call) bool { return len(groups) > 1 && oneIn(5) }
@@ -193,21 +151,53 @@ func (c checked) Err() error { return c.err() }
 // The context ends at the n-th call of its Err.
 func TestLeaveRightBeforeTheStatement(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
-		for i := range 400 {
-			n, op, before := i%8, take(fmt.Sprint(i), 1), len(s.statements())
+		for i := range 600 {
+			n, op, before := i/3%8, take(fmt.Sprint(i), 1), len(s.statements())
 			first := ask(t.Context(), q, op)
 			ctx, cancel := context.WithCancel(t.Context())
-			_, _, err := q.Enter(checked{ctx, func() error {
+			leaves := checked{ctx, func() error {
 				if n--; n == 0 {
 					cancel()
 				}
 				return ctx.Err()
-			}}, &op)
+			}}
+			var err error
+			want := 2
+			switch i % 3 {
+			case 0:
+				var h *batch.Hold
+				h, err = batch.HoldAll(leaves, []*batch.Queue{q.Queue}, []limiter.Op{op}, true)
+				h.End(err == nil, err)
+				want = 1
+			case 1:
+				op.Kind = limiter.OpRefund
+				fallthrough
+			default:
+				_, _, err = q.Enter(leaves, &op)
+			}
 			cancel()
-			first()
-			if sent := len(s.statements()) - before; errors.Is(err, limiter.ErrOutcomeUnknown) || sent == 2 != (err == nil) {
-				t.Errorf("%v after %d statements, want that it took, or was not sent", err, sent)
+			first.wait()
+			if err != nil {
+				want = 1
+			}
+			if sent := len(s.statements()) - before; errors.Is(err, limiter.ErrOutcomeUnknown) || sent != want {
+				t.Errorf("%v after %d statements, want that it was carried out, or was not sent", err, sent)
 			}
 		}
+		// The context has ended, but the caller notices later. The first statement fails, because an answer would
+		// give the call its full time again.
+		s.before = failing(limiter.ErrNotApplied, always)
+		op, before := take("k", 1), len(s.statements())
+		first := ask(t.Context(), q, op)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(timeout, cancel)
+		_, _, err := q.Enter(checked{ctx, func() error { return context.Canceled }}, &op)
+		first.wait()
+		wantError(t, err, "canceled")
+		// The context ends while a lone call waits for a connection.
+		ctx, cancel = context.WithCancel(t.Context())
+		s.connect = func() error { cancel(); return nil }
+		ask(ctx, q, op).want(t, "canceled")
+		testenv.Equal(t, len(s.statements()), before+1, "statements, want only that of the first take")
 	})
 }

@@ -54,7 +54,7 @@ func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 // enqueue puts a key for which calls wait into its line. It returns the line if a goroutine
 // must be started to lead it.
 func (q *Queue) enqueue(k *keyQueue) (start *line) {
-	if k.inFlight || len(k.waiting) == 0 {
+	if k.inFlight {
 		return nil
 	}
 	to := q.lineFor(k, &k.waiting[0].Op)

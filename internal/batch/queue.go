@@ -52,8 +52,7 @@ type Config struct {
 	Merges func(op *limiter.Op) bool
 	// Deadlines keeps the time limits of the store's operations.
 	Deadlines *opcontext.Deadlines
-	// Counters counts what the queue does. Queues of one store may share them. nil means that
-	// nobody wants to know.
+	// Counters counts what the queue does. It must not be nil. Queues of one store may share it.
 	Counters *Counters
 }
 
@@ -76,9 +75,6 @@ type Queue struct {
 
 // New returns a Queue. It does no I/O and starts nothing.
 func New(config Config) *Queue {
-	if config.Counters == nil {
-		config.Counters = new(Counters)
-	}
 	q := &Queue{config: config, keys: map[keyID]*keyQueue{}}
 	if config.Slots != nil {
 		config.Slots.add(q)
@@ -94,7 +90,7 @@ var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", 
 // it waited for others of this process, which the store answered: then the store is not at fault.
 func Unsent(ctx context.Context, busy bool) error {
 	class := limiter.ErrNotApplied
-	if busy && opcontext.EndedByCaller(ctx) == nil {
+	if busy {
 		class = errKeyBusy
 	}
 	return opcontext.Interrupted(ctx, class, nil)

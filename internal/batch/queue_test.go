@@ -3,190 +3,185 @@ package batch_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// in runs a test in a synctest bubble, and checks that it leaves nothing behind.
-func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &sender{takes: 10 * ms}
-		test(t, s, newQueue(s))
-		s.wantIdle(t)
-	})
-}
-
-// sub runs a subtest as in does.
-func sub(t *testing.T, name string, test func(t *testing.T, s *sender, q *queue)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { in(t, test) })
-}
-
 func TestTakesGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		// Two statements are in flight at once; later takes wait for the first.
-		answers := ask(t.Context(), q, take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1))()
-		if n := took(t, answers); n != 5 {
-			t.Errorf("%d took, want 5", n)
-		}
-		var keys [][]string
-		for _, st := range s.statements() {
-			keys = append(keys, st.keys)
-		}
-		slices.SortFunc(keys, slices.Compare) // two of them end at the same instant
-		if want := "[[a b c] [d] [e]]"; fmt.Sprint(keys) != want {
-			t.Errorf("statements %v, want %s, in the order of their keys", keys, want)
-		}
-		if last := answers[4].after; last != 2*s.takes {
-			t.Errorf("the last answer came after %v, want %v", last, 2*s.takes)
-		}
+	// Two statements are in flight at once; later takes wait for the first.
+	sub(t, "of several keys, in their order", func(t *testing.T, s *sender, q *queue) {
+		ask(t.Context(), q, takes("d e c a b")...).want(t, "2 took after 10ms, 3 took after 20ms")
+		s.wantSent(t, "d, e, a+b+c")
 	})
-}
-
-func TestTakesOfAKeyAreGrantedInOrder(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		ops := []limiter.Op{take("hot", 90)}
-		for range 16 {
-			ops = append(ops, take("hot", 1))
-		}
-		answers := ask(t.Context(), q, ops...)()
-		for i, a := range answers {
-			if want := i <= 10; a.err != nil || a.state.Took != want {
-				t.Errorf("take %d: %+v, want Took %v", i, a, want)
-			}
-			if i > 0 && i <= 10 {
-				full := a.state.Now + int64(90+i)*int64(perHour.Step())
-				if a.state.Row.FullAt > full || a.state.Row.FullAt < full-int64(s.takes)*2 {
-					t.Errorf("take %d left the bucket full at %d, want %d", i, a.state.Row.FullAt, full)
-				}
-			}
-		}
-		// Takes that were not granted beside the others are sent once more.
-		units := s.units("hot")
-		if fmt.Sprint(units) != "[1 16 6]" {
-			t.Errorf("statements of %v units, want 1, 16 and 6", units)
-		}
+	sub(t, "but not with those of a hot key", func(t *testing.T, s *sender, q *queue) {
+		ask(t.Context(), q, takes("x y hot cold hot mild")...).want(t, "6 took")
+		s.wantSent(t, "hot*2, x, y, cold+mild")
+	})
+	apart(t, "in the order of limiters and keys", 4, 100, func(t *testing.T, s *sender, q *queue) {
+		ops := takes("first b b a a")
+		ops[1].Policy, ops[2].Policy = limiter.PerHour(1), limiter.PerHour(1)
+		first := ask(t.Context(), q, ops...)
+		ops[2].Name, ops[4].Name = "k", "m" // of other limiters
+		<-time.After(s.takes + s.takes/2)
+		next := ask(t.Context(), q, ops[1:]...) // behind two calls of each key
+		first.want(t, "2 took, refused, 2 took")
+		next.want(t, "2 refused, 2 took")
+		s.wantSent(t, "first, a*2+b*2, b+a+b*2+a")
+	})
+	sub(t, "that could not be decided beside others, alone", func(t *testing.T, s *sender, q *queue) {
+		s.takes = 160 * ms // each time the call gets its full time again
+		s.undecided = func(groups []*batch.Group, c *batch.Call) bool { return len(groups) > 1 && c.Op.Key == "b" }
+		first := ask(t.Context(), q, takes("x y a b c")...)
+		<-time.After(s.takes * 3 / 2)
+		ask(t.Context(), q, takes("z d")...).want(t, "2 took") // d could share a statement with b
+		first.want(t, "5 took")
+		s.wantSent(t, "x, y, a+b+c, z, b, d")
 	})
 }
 
 func TestTakesOfAKeyGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		other := take("k", 1)
-		other.Policy = limiter.PerHour(200)
-		later := take("k", 1)
-		later.At = 1e18
-		refund := take("k", 5)
-		refund.Kind = limiter.OpRefund
-		var equal []bool
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			equal = append(equal, groups[0].Equal)
-			return nil
-		}
-		ops := []limiter.Op{take("k", 1), take("k", 1), take("k", 1), take("k", 2), other, later, refund}
-		for i, a := range ask(t.Context(), q, ops...)() {
-			if a.err != nil || !a.state.Took {
-				t.Errorf("operation %d: %+v, %v", i, a.state, a.err)
+	sub(t, "and are granted in order", func(t *testing.T, s *sender, q *queue) {
+		answers := ask(t.Context(), q, append([]limiter.Op{take("hot", 90)}, slices.Repeat(takes("hot"), 16)...)...)
+		answers.want(t, "11 took, 6 refused")
+		for i, a := range answers.wait()[1:11] {
+			full := a.state.Now + int64(91+i)*int64(perHour.Step())
+			if a.state.Row.FullAt > full || a.state.Row.FullAt < full-int64(s.takes)*2 {
+				t.Errorf("take %d left the bucket full at %d, want %d", i+1, a.state.Row.FullAt, full)
 			}
 		}
-		took(t, ask(t.Context(), q, take("k", 1), take("k", 1), take("k", 1))())
-		units := s.units("k")
-		if fmt.Sprint(units, equal) != "[1 3 1 1 1 1 2] [true false true true false true true]" {
-			t.Errorf("statements of %v operations, units of one: %v", units, equal)
+		s.wantSent(t, "hot, hot*16, hot*6") // those that were not granted beside the others are sent once more
+		testenv.Equal(t, s.counters.Retries.Load(), 0)
+	})
+	sub(t, "if they are equal, or in a statement of their own", func(t *testing.T, s *sender, q *queue) {
+		other, later := take("k", 1), take("k", 1)
+		other.Policy, later.At = limiter.PerHour(200), 1e18
+		ops := append(takes("k k k"), take("k", 2), other, later, of(limiter.OpRefund, "k", 5))
+		ask(t.Context(), q, ops...).want(t, "7 took")
+		ask(t.Context(), q, takes("k k k")...).want(t, "3 took")
+		s.wantSent(t, "k, k*3, k, k, k, k, k*2")
+	})
+	sub(t, "if they give back", func(t *testing.T, s *sender, q *queue) {
+		refund := of(limiter.OpRefund, "k", 1)
+		ask(t.Context(), q, take("k", 5)).want(t, "took")
+		ops := []limiter.Op{
+			refund, refund, of(limiter.OpRefund, "k", 2), of(limiter.OpReset, "k", 0),
+			refund, take("k", 1), take("k", 1), refund,
 		}
+		ask(t.Context(), q, ops...).want(t, "4 took, refused, 3 took") // of an unused key there is nothing to refund
+		// The first goes alone, at once. Of those that wait, at most three go together. Without GiveBacks, none do.
+		ask(t.Context(), open(s, batch.Config{Shared: 1, Single: 1, Merges: merges}), refund, refund, refund).wait()
+		s.wantSent(t, "k, k, k*3, k, k*2, k, k, k, k")
+	})
+	// The fake store does not roll back a failed statement.
+	sub(t, "and once more if they failed together", func(t *testing.T, s *sender, q *queue) {
+		op, left := take("k", 1), 1
+		op.Policy = limiter.PerHour(4)
+		s.after = failing(limiter.ErrNotApplied, func(groups []*batch.Group) bool {
+			left -= min(len(groups[0].Calls)-1, 1)
+			return left >= 0 && len(groups[0].Calls) > 1
+		})
+		ask(t.Context(), q, op, op, op).want(t, "2 took, refused")
+		testenv.Equal(t, s.counters.Retries.Load(), 2)
+		left = 2
+		ask(t.Context(), q, op, op, op).want(t, "refused, 2 not applied")
+		s.wantSent(t, "k, k*2, k*2, k, k, k*2, k*2")
 	})
 }
 
-func TestGiveBacksOfAKeyGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		op := func(kind limiter.OpKind, cost int64) limiter.Op {
-			op := take("k", cost)
-			op.Kind = kind
-			return op
+// Only equal calls are units of one row. A key with unequal calls shares no statement with other keys.
+func TestUnequalCalls(t *testing.T) {
+	for name, change := range map[string]func(op *limiter.Op){
+		"of another kind":           func(op *limiter.Op) { op.Kind = limiter.OpCharge },
+		"of another policy":         func(op *limiter.Op) { op.Policy = limiter.PerHour(200) },
+		"of another cost":           func(op *limiter.Op) { op.Cost = 2 },
+		"that book further ahead":   func(op *limiter.Op) { op.MaxWait = time.Second },
+		"that bring their own time": func(op *limiter.Op) { op.At = 1e18 },
+	} {
+		for _, merges := range []func(*limiter.Op) bool{nil, func(*limiter.Op) bool { return true }} {
+			sub(t, fmt.Sprintf("%s, with Merges: %v", name, merges != nil), func(t *testing.T, s *sender, _ *queue) {
+				q := open(s, batch.Config{Keys: 4, Shared: 1, Single: 1, HotKey: 100, Merges: merges})
+				ops := takes("first g g k k k last") // g fills the line of single keys
+				for _, i := range []int{2, 4, 5} {
+					change(&ops[i])
+				}
+				ask(t.Context(), q, ops...).want(t, "7 took")
+				sent := s.statements() // the fake store checks their units
+				st := sent[slices.IndexFunc(sent, func(st statement) bool { return strings.Contains(st.text, "k") })]
+				if alone := !strings.Contains(st.text, "+"); alone != (merges != nil) {
+					t.Errorf("k was sent in %q, want it alone: %v", st.text, merges != nil)
+				}
+			})
 		}
-		refund, reset := op(limiter.OpRefund, 1), op(limiter.OpReset, 0)
-		took(t, ask(t.Context(), q, take("k", 5))())
-		for i, a := range ask(t.Context(), q, refund, refund, op(limiter.OpRefund, 2), reset, take("k", 1), take("k", 1), refund)() {
-			if a.err != nil || !a.state.Took {
-				t.Errorf("operation %d: %+v, %v", i, a.state, a.err)
-			}
-		}
-		units := s.units("k")
-		// The first goes alone, at once. Of those that wait, no more than three go together.
-		if fmt.Sprint(units) != "[1 1 3 2 1]" {
-			t.Errorf("statements of %v operations, want 1, 1, 3, 2 and 1", units)
-		}
-	})
+	}
 }
 
 func TestOperationsSideBySide(t *testing.T) {
-	in(t, func(t *testing.T, _ *sender, q *queue) {
-		var ops []limiter.Op
-		for i := range 5 {
-			op := take(fmt.Sprint("key", i), 1)
-			op.MaxWait = time.Second
-			ops = append(ops, op)
-		}
-		answers := ask(t.Context(), q, ops...)()
-		if n := took(t, answers); n != 5 {
-			t.Errorf("%d took, want 5", n)
-		}
-		for i, want := range []time.Duration{10 * ms, 10 * ms, 20 * ms, 20 * ms, 30 * ms} { // two at a time
-			if got := answers[i].after; got != want {
-				t.Errorf("the answer to %d came after %v, want %v", i, got, want)
+	for name, config := range map[string]batch.Config{
+		"of single keys":       {Shared: 1, Single: 2, HotKey: 100, Merges: func(*limiter.Op) bool { return false }},
+		"that could be merged": {Shared: 2, Single: 1, HotKey: 100, Keys: 1},
+	} {
+		sub(t, name, func(t *testing.T, s *sender, _ *queue) {
+			want := "2 took after 10ms, 2 took after 20ms, took after 30ms"
+			ask(t.Context(), open(s, config), takes("a b c d e")...).want(t, want)
+		})
+	}
+	sub(t, "that read", func(t *testing.T, _ *sender, q *queue) {
+		ask(t.Context(), q, takes("k k")...)
+		ask(t.Context(), q, of(limiter.OpLook, "k", 0)).want(t, "refused after 10ms")
+	})
+}
+
+func TestKeyInALine(t *testing.T) {
+	apart(t, "leaves no place when it moves", 1, 2, func(t *testing.T, s *sender, q *queue) {
+		s.before = func(_ context.Context, groups []*batch.Group) error {
+			if has("first")(groups) {
+				<-time.After(50 * ms)
 			}
+			return nil
 		}
+		// One take of "moves" waits behind the first key. With a second one the key is
+		// hot and moves to the other line, and this line skips it.
+		ask(t.Context(), q, takes("first moves moves second")...)
+		<-time.After(2 * s.takes)
+		s.wantSent(t, "moves*2")
+		ask(t.Context(), q, take("third", 1)).want(t, "took")
+		s.wantSent(t, "first, moves*2, second, third")
+	})
+	apart(t, "is sent alone only once", 4, 100, func(t *testing.T, s *sender, q *queue) {
+		s.before = failing(limiter.ErrInvalid, func(g []*batch.Group) bool { return together(g) && has("bad")(g) })
+		ctx, cancel := context.WithCancel(t.Context())
+		ask(t.Context(), q, takes("first bad")...)
+		leave := ask(ctx, q, takes("c d")...)
+		<-time.After(2*s.takes + ms)
+		cancel() // after they have failed beside the bad one, and before each is sent on its own
+		leave.want(t, "2 canceled")
+		<-time.After(2 * s.takes)
+		ask(t.Context(), q, takes("x e f g")...).want(t, "4 took")
+		s.wantSent(t, "first, bad+c+d, bad, x, e+f+g")
 	})
 }
 
-func TestReadDoesNotWaitForItsKey(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		locked := ask(t.Context(), q, take("k", 1), take("k", 1))
-		look := take("k", 0)
-		look.Kind = limiter.OpLook
-		if a := ask(t.Context(), q, look)()[0]; a.err != nil || a.after != s.takes {
-			t.Errorf("%v after %v, want an answer after %v", a.err, a.after, s.takes)
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	var givesBack, refusable []limiter.OpKind
+	for kind := limiter.OpTake; kind <= limiter.OpExtend; kind++ {
+		op := &limiter.Op{Kind: kind}
+		if batch.GivesBack(op) {
+			givesBack = append(givesBack, kind)
 		}
-		took(t, locked())
-	})
+		if batch.Refusable(op) {
+			refusable = append(refusable, kind)
+		}
+	}
+	testenv.Equal(t, fmt.Sprint(givesBack), "[refund cancel reset release]", "that give back")
+	testenv.Equal(t, fmt.Sprint(refusable), "[take take_up_to acquire]", "that can be refused")
+	row := limiter.Row{Used: 1}
+	testenv.Equal(t, batch.GivenBack(limiter.State{Now: 1, Row: row}), limiter.State{}, "nothing came back")
+	testenv.Equal(t, batch.GivenBack(limiter.State{Took: true, Now: 1, Row: row}), limiter.State{Took: true, Row: row}, "it came back")
 }
-
-func TestUndecidedCallIsSentAlone(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.undecided = func(groups []*batch.Group, c *batch.Call) bool { return len(groups) > 1 && c.Op.Key == "b" }
-		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1), take("c", 1))()
-		if n := took(t, answers); n != 5 {
-			t.Errorf("%d took, want 5", n)
-		}
-		sent := s.statements()
-		if last := sent[len(sent)-1]; fmt.Sprint(last.keys) != "[b]" {
-			t.Errorf("the last statement was for %v, want b", last.keys)
-		}
-	})
-}
-
-func TestHotKeyIsSentAlone(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		took(t, ask(t.Context(), q, take("x", 1), take("y", 1), take("hot", 1), take("cold", 1), take("hot", 1), take("mild", 1))())
-		var sent []map[string]int64
-		for _, st := range s.statements() {
-			sent = append(sent, st.units)
-		}
-		for _, want := range []map[string]int64{{"hot": 2}, {"cold": 1, "mild": 1}} {
-			if !slices.ContainsFunc(sent, func(units map[string]int64) bool { return maps.Equal(units, want) }) {
-				t.Errorf("statements %v, want %v among them", sent, want)
-			}
-		}
-	})
-}
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,8 +1,7 @@
 package batch_test
 
 import (
-	"errors"
-	"sync/atomic"
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,118 +11,121 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-func TestTimeLimitOfTheCallsBehindTheFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &sender{takes: 10 * ms, dial: 100 * ms}
-		q := newQueue(s)
-		first := ask(t.Context(), q, take("a", 1), take("b", 1))
+func TestTimeLimit(t *testing.T) {
+	sub(t, "of a call does not end those behind it", func(t *testing.T, s *sender, q *queue) {
+		s.dial = 100 * ms
+		ask(t.Context(), q, takes("a b")...)
 		<-time.After(105 * ms)
-		short := take("c", 1)
-		short.Timeout = 15 * ms
-		then := ask(t.Context(), q, short, take("d", 1), take("e", 1))
-		took(t, first())
-		answers := then()
-		if !errors.Is(answers[0].err, limiter.ErrNotApplied) || answers[0].after != short.Timeout {
-			t.Errorf("the call with %v: %v after %v", short.Timeout, answers[0].err, answers[0].after)
-		}
-		if n := took(t, answers[1:]); n != 2 {
-			t.Errorf("%d of the 2 calls behind it took", n)
-		}
+		short := ask(t.Context(), q, within(15*ms, "c"))
+		ask(t.Context(), q, takes("d e")...)
+		short.want(t, "not applied+busy after 15ms")
 	})
-}
-
-func TestTimeLimitInTheQueue(t *testing.T) {
-	for name, c := range map[string]struct {
-		key  string
-		busy bool // whether the store is not at fault
-	}{
-		"behind its own key":               {"a", true},
-		"behind as many statements as fit": {"c", false},
+	for name, c := range map[string]struct{ key, want string }{
+		"behind its own key":               {"a", "not applied+busy after 50ms"},
+		"behind as many statements as fit": {"c", "not applied after 50ms"},
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
 			s.takes = 200 * ms
-			first := ask(t.Context(), q, take("a", 1), take("b", 1))
+			ask(t.Context(), q, takes("a b")...)
 			<-time.After(10 * ms)
-			short := take(c.key, 1)
-			short.Timeout = 50 * ms
-			a := ask(t.Context(), q, short)()[0]
-			if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
-				t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
-			}
-			if errors.Is(a.err, limiter.ErrKeyBusy) != c.busy || limiter.StoreFailed(a.err) == c.busy {
-				t.Errorf("%v, want ErrKeyBusy %v", a.err, c.busy)
-			}
-			took(t, first())
-			if n := len(s.statements()); n != 2 {
-				t.Errorf("%d statements, want 2", n)
-			}
+			ask(t.Context(), q, within(50*ms, c.key)).want(t, c.want)
+			<-time.After(s.takes)
+			s.wantSent(t, "a, b")
 		})
 	}
+	sub(t, "of a statement is the longest of its calls", func(t *testing.T, s *sender, q *queue) {
+		s.takes = time.Hour // hangs
+		ask(t.Context(), q, within(50*ms, "a"), within(100*ms, "b")).want(t, "unknown after 50ms, unknown after 100ms")
+		<-time.After(ms)
+		if n, _, _ := q.InFlight(); n != 0 {
+			t.Errorf("%d statements go on", n)
+		}
+		s.takes = 150 * ms
+		ask(t.Context(), q, takes("x y")...)
+		s.takes = 250 * ms
+		ask(t.Context(), q, within(time.Second, "b"), within(200*ms, "c")).want(t, "took, unknown") // in one statement
+	})
 }
 
 func TestTimeLimitWithoutAConnection(t *testing.T) {
-	for name, c := range map[string]struct{ hold, others bool }{
-		"behind a take": {}, "behind a Hold": {hold: true}, "while others are answered": {others: true},
+	for name, c := range map[string]struct {
+		hold, earlier, others bool // others are answered before or after the call arrives
+		want                  string
+	}{
+		"behind a take":              {want: "not applied"},
+		"behind a Hold":              {hold: true, want: "not applied"},
+		"after others were answered": {earlier: true, want: "not applied+busy"},
+		"while others are answered":  {others: true, want: "not applied+busy"},
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
-			var connections atomic.Int64
+			first := true
 			s.connect = func() error {
-				if connections.Add(1) == 1 {
+				if first {
+					first = false
 					<-time.After(2 * timeout)
 				}
 				return nil
 			}
-			if first := take("k", 1); c.hold {
-				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first}, true)
+			if c.hold {
+				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
 				testenv.Must(t, err)
 				defer h.End(false, nil)
 			} else {
-				first.Timeout = time.Minute
-				defer ask(t.Context(), q, first)()
+				ask(t.Context(), q, within(time.Minute, "k"))
+			}
+			other := open(s, q.config) // another table
+			if c.earlier {
+				ask(t.Context(), other, take("other", 1)).want(t, "took")
 			}
 			behind := ask(t.Context(), q, take("k", 1))
 			if c.others {
-				took(t, ask(t.Context(), newQueue(s), take("other", 1))()) // of another table
+				ask(t.Context(), other, take("other", 1))
 			}
-			if a := behind()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) != c.others {
-				t.Errorf("%v, want ErrKeyBusy: %v", a.err, c.others)
-			}
+			behind.want(t, c.want)
 		})
 	}
+	sub(t, "behind a Hold that got its key after others were answered", func(t *testing.T, s *sender, q *queue) {
+		s.takes, s.before = 100*ms, func(_ context.Context, groups []*batch.Group) error {
+			if has("k")(groups) {
+				<-time.After(s.takes)
+				return limiter.ErrNotApplied
+			}
+			return nil
+		}
+		fails := ask(t.Context(), q, takes("k other")...)
+		go func() {
+			h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
+			testenv.Must(t, err)
+			<-time.After(timeout)
+			h.End(false, nil)
+		}()
+		synctest.Wait()
+		ask(t.Context(), q, take("k", 1)).want(t, "not applied+busy")
+		fails.want(t, "not applied, took")
+	})
 }
 
 func TestShortTimeLimit(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = 100*ms - 1
-		short := take("a", 1)
-		short.Timeout = ms
+		short := within(ms, "a")
 		look := short
 		look.Kind = limiter.OpLook
-		if a := ask(t.Context(), q, look)()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || !limiter.StoreFailed(a.err) {
-			t.Errorf("a look: %v, want ErrNotApplied, and a failure of the store", a.err)
-		}
-		if a := ask(t.Context(), q, short)()[0]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != ms {
-			t.Errorf("%v after %v, want ErrOutcomeUnknown after %v", a.err, a.after, ms)
-		}
+		s.dial = 1
+		ask(t.Context(), q, short, take("a", 1)).want(t, "unknown, took") // while the leader of the first waits for a connection
+		s.wantSent(t, "a*2")
 		<-time.After(s.takes)
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.dial, s.rows = 0, nil
+		ask(t.Context(), q, look).want(t, "not applied")
+		ask(t.Context(), q, short).want(t, "unknown after 1ms")
+		<-time.After(s.takes)
+		synctest.Wait()
 		if s.rows["a"] == (limiter.Row{}) {
 			t.Error("its statement was cut off")
 		}
 	})
-}
-
-func TestLongestTimeLimitOfAStatement(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.takes = time.Hour // hangs
-		short, long := take("a", 1), take("b", 1)
-		short.Timeout, long.Timeout = 50*ms, 100*ms
-		for i, a := range ask(t.Context(), q, short, long)() {
-			if want := []time.Duration{50 * ms, 100 * ms}[i]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != want {
-				t.Errorf("take %d: %v after %v, want ErrOutcomeUnknown after %v", i, a.err, a.after, want)
-			}
-		}
+	sub(t, "begins again with a new connection", func(t *testing.T, s *sender, q *queue) {
+		s.dial, s.takes = 60*ms, 60*ms
+		ask(t.Context(), q, within(90*ms, "a")).want(t, "took")
 	})
 }
