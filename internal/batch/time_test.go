@@ -33,6 +33,13 @@ func TestTimeLimit(t *testing.T) {
 			s.wantSent(t, "a, b")
 		})
 	}
+	sub(t, "is not full again behind a statement that hangs", func(t *testing.T, s *sender, q *queue) {
+		s.takes = time.Hour
+		first := ask(t.Context(), q, take("k", 1))
+		<-time.After(100 * ms)
+		ask(t.Context(), q, take("k", 1)).want(t, "unknown after 250ms")
+		first.want(t, "unknown after 250ms")
+	})
 	sub(t, "of a statement is the longest of its calls", func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour // hangs
 		ask(t.Context(), q, within(50*ms, "a"), within(100*ms, "b")).want(t, "unknown after 50ms, unknown after 100ms")
