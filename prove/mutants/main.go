@@ -24,6 +24,7 @@ var (
 	ofCatalog = flag.Bool("catalog", false, "plant the bugs of catalog.txt instead of generated mutants")
 	match     = regexp.MustCompile("")
 	tier      = flag.String("tier", "all", "which mutants: all, or ci (a sample)")
+	known     = flag.Bool("known", false, "also try the mutants that may survive")
 	list      = flag.Bool("list", false, "list the mutants and plant none")
 	jobs      = flag.Int("jobs", 2, "how many to plant at a time")
 	pkgDir    = flag.String("package", "", "only mutants of this directory, as in internal/batch")
@@ -121,8 +122,12 @@ func plantGenerated(ctx context.Context) error {
 	}
 	return inPlace(ctx, func(root, dir string, env []string) (err error) {
 		c.Root, c.Dir, c.Env = root, dir, env
-		if c.Known, err = trial.ReadKnown(filepath.Join(root, survivors)); err != nil {
+		may, err := trial.ReadKnown(filepath.Join(root, survivors))
+		if err != nil {
 			return err
+		}
+		if !*known {
+			c.Known = may
 		}
 		if *tier == "ci" {
 			if c.Seed, err = output(ctx, root, "git", "rev-parse", "HEAD"); err != nil {
@@ -133,7 +138,7 @@ func plantGenerated(ctx context.Context) error {
 		if *out != "" && len(results) > 0 {
 			err = errors.Join(err, trial.Write(*out, results))
 		}
-		if unknown := c.Known.Unknown(results); len(unknown) > 0 {
+		if unknown := may.Unknown(results); len(unknown) > 0 {
 			err = errors.Join(err, fmt.Errorf("%d mutants survive: add a test, or a line with a reason to %s", len(unknown), survivors))
 		}
 		return err

@@ -33,16 +33,17 @@ type Campaign struct {
 
 	Seed  string    // if it is not empty, only a sample that it chooses
 	End   time.Time // of the sample
-	Known Known     // which packages may be in the sample, and which mutants are not
+	Known Known     // these mutants are not tried, and only their packages may be in the sample
 
 	made    *generate.Result
 	overlay string // the file that names the changed files
 	suites  map[Suite]*suite
-	failing []string // tests that fail on the code as it is, or are too slow
+	found   map[string]int // how many mutants, by the mutant's file and the test
+	failing []string       // tests that fail on the code as it is, or are too slow
 	mu      sync.Mutex
 }
 
-// Mutants makes the mutants and returns those that are wanted, by target.
+// Mutants makes the mutants and returns those that are wanted and not known, by target.
 func (c *Campaign) Mutants(ctx context.Context) (wanted map[string][]*generate.Mutant, err error) {
 	var dirs []string
 	for _, t := range c.Plan {
@@ -53,8 +54,8 @@ func (c *Campaign) Mutants(ctx context.Context) (wanted map[string][]*generate.M
 	}
 	wanted = map[string][]*generate.Mutant{}
 	for _, m := range c.made.Mutants {
-		dir := m.Dir
-		if (c.Package == "" || filepath.Clean(c.Package) == dir) && (c.Match == nil || c.Match.MatchString(m.Identity())) {
+		dir, id := m.Dir, m.Identity()
+		if (c.Package == "" || filepath.Clean(c.Package) == dir) && (c.Match == nil || c.Match.MatchString(id)) && c.Known[id] == "" {
 			wanted[dir] = append(wanted[dir], m)
 		}
 	}
@@ -100,15 +101,14 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 // sampledTargets is how many packages a sample is taken from.
 const sampledTargets = 3
 
-// sample chooses some listed packages, and the order of their mutants that are not known. The same seed chooses the
-// same ones in the same order.
+// sample chooses some listed packages, and the order of their mutants. The same seed chooses the same ones in the same
+// order.
 func (c *Campaign) sample(targets []Target, wanted map[string][]*generate.Mutant) []Target {
 	fmt.Fprintf(c.Out, "the sample of %s\n", c.Seed)
 	targets = slices.DeleteFunc(targets, func(t Target) bool { return !c.Known.lists(t.Dir) })
 	order(targets, c.Seed, func(t Target) string { return t.Dir })
 	targets = targets[:min(sampledTargets, len(targets))]
 	for _, t := range targets {
-		wanted[t.Dir] = slices.DeleteFunc(wanted[t.Dir], func(m *generate.Mutant) bool { _, ok := c.Known[m.Identity()]; return ok })
 		order(wanted[t.Dir], c.Seed, (*generate.Mutant).Identity)
 	}
 	return targets
@@ -124,7 +124,7 @@ func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mut
 	if wanted, err = c.Mutants(ctx); err != nil {
 		return nil, err
 	}
-	c.suites = map[Suite]*suite{}
+	c.suites, c.found = map[Suite]*suite{}, map[string]int{}
 	replace := map[string]string{}
 	for name, text := range c.made.Files {
 		file := filepath.Join(c.Root, name)
@@ -196,7 +196,7 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			results = append(results, r)
-			if r.Outcome != Killed {
+			if c.found[r.Mutant.File+r.Test]++; r.Outcome != Killed {
 				fmt.Fprintln(c.Out, r)
 			}
 			return nil

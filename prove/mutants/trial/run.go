@@ -134,7 +134,7 @@ type Result struct {
 func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant, end time.Time) (Result, error) {
 	result := Result{Mutant: m, Outcome: NotReached}
 	for _, s := range suites {
-		for _, tests := range groups(s.reaching(m.Site)) {
+		for _, tests := range groups(c.reaching(s, m)) {
 			if c.Seed != "" && time.Now().Add(taken(tests)).After(end) {
 				result.Outcome = Undecided
 				return result, nil

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sqlimit/limiter/prove/mutants/generate"
 )
 
 // WriteOverlay writes the file for -overlay, which names changed files by those that they replace.
@@ -34,7 +36,6 @@ func (c *Campaign) program(pkg string) string {
 // suite is tests of one package.
 type suite struct {
 	pkg   string // from the root of the repository: "./memory"
-	all   bool   // see [Suite]
 	tests []*test
 }
 
@@ -66,8 +67,7 @@ func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", pkg, err, out)
 	}
-	only, skip := regexp.MustCompile(which.Only), regexp.MustCompile(which.Skip)
-	s := &suite{pkg: pkg, all: which.All}
+	only, skip, s := regexp.MustCompile(which.Only), regexp.MustCompile(which.Skip), &suite{pkg: pkg}
 	for _, name := range strings.Fields(string(out)) {
 		if only.MatchString(name) && (which.Skip == "" || !skip.MatchString(name)) {
 			s.tests = append(s.tests, &test{name: name, run: name})
@@ -151,33 +151,31 @@ const (
 	useless = "it reaches no mutant"
 )
 
-// A mutant gets a tenth of the time of a suite, at least leastTime, and at least leastTests. Most
-// mutants that the fast tests do not kill survive them all.
+// A mutant gets this much of a suite. Most mutants that the first tests do not kill survive them all.
 const (
-	leastTime  = 20 * time.Second
+	leastTime  = 10 * time.Second
 	leastTests = 3
 )
 
-// reaching returns the tests that reach a site, fastest first, as far as there is time for them.
-func (s *suite) reaching(site int) []*test {
+// reaching returns the tests that reach a mutant, as far as there is time for them. The first are those that are
+// fast and have killed most mutants of the same file.
+func (c *Campaign) reaching(s *suite, m *generate.Mutant) []*test {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var tests []*test
-	var total time.Duration
 	for _, t := range s.tests {
-		if t.bad == "" {
-			total += t.took
-			if len(t.reaches) == 0 || t.reaches[site] != 0 {
-				tests = append(tests, t)
-			}
+		if t.bad == "" && (len(t.reaches) == 0 || t.reaches[m.Site] != 0) {
+			tests = append(tests, t)
 		}
 	}
-	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
-	left := max(leastTime, total/10)
-	for i, t := range tests {
-		if left -= t.took; left < 0 && i >= leastTests && !s.all {
-			return tests[:i]
-		}
+	perKill := func(t *test) time.Duration { return t.took / time.Duration(1+c.found[m.File+s.pkg+" "+t.name]) }
+	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(perKill(a), perKill(b)) })
+	n, left := 0, leastTime
+	for n < len(tests) && (n < leastTests || left >= tests[n].took) {
+		left -= tests[n].took
+		n++
 	}
-	return tests
+	return tests[:n]
 }
 
 // groups divides tests into runs, each of which takes longer than the ones before it.
