@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -88,9 +89,7 @@ func TestTakeBetweenReadAndWrite(t *testing.T) {
 		if err != nil || res.Allowed || res.Binding != i || meanwhile != nil {
 			t.Errorf("one was granted that somebody else had taken from limit %d: %+v, %v", i, res, err)
 		}
-		if n := taken(t, theirs[1-i], key); n != 1 {
-			t.Errorf("a refusal left %d taken of the other limit, want 1", n)
-		}
+		testenv.Equal(t, taken(t, theirs[1-i], key), 1, "taken of the other limit after a refusal")
 	}
 }
 

@@ -1,9 +1,6 @@
 package sqlite
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // SchemaVersion is the latest migration that the statements need.
 const SchemaVersion = schemaVersion
@@ -11,18 +8,12 @@ const SchemaVersion = schemaVersion
 // MergedKeys is how many keys one transaction takes.
 const MergedKeys = mergedKeys
 
-// FileURI and Statement are tested by themselves.
-var FileURI = fileURI
-
-// InterpretError is interpretError in a context that has not ended.
-func InterpretError(err error, writes bool) error {
-	return interpretError(context.Background(), err, writes)
-}
-
-// Attempt and IsOutage are tested by themselves.
+// These functions are tested by themselves.
 var (
-	Attempt  = attempt
-	IsOutage = isOutage
+	Attempt        = attempt
+	FileURI        = fileURI
+	InterpretError = interpretError
+	IsOutage       = isOutage
 )
 
 // SetClock gives s another clock, before its first use.

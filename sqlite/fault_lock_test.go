@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -48,7 +49,7 @@ func TestFaultsOfSnapshots(t *testing.T) {
 	meddles, reads := 0, 0
 	p.store.SetClock(func() time.Time {
 		if reads++; reads <= meddles {
-			must(t, other.ask(t.Context()))
+			_ = other.askFor(t.Context(), time.Millisecond)
 		}
 		return time.Now()
 	})
@@ -62,6 +63,11 @@ func TestFaultsOfSnapshots(t *testing.T) {
 	meddles, reads = 1<<30, 0
 	p.inTime(func() { p.is(p.askSoon(t.Context()), limiter.ErrNotApplied) })
 	t.Logf("it was too late %d times", reads)
+	// A decision on several limits that was too late looks, and then locks the database.
+	several := request(0, 2)
+	several[0].At, several[1].At, reads = 0, 0, 0
+	must(t, testenv.ErrorOf(p.store.DoAll(t.Context(), several)))
+	testenv.Equal(t, reads, 3, "readings of the clock")
 
 	meddles = 0
 	p.recovers()

@@ -247,19 +247,14 @@ func TestTakeBehindALockMissesItsFile(t *testing.T) {
 	allow(t, l, "key")
 	lock(t, openPath(t, path))
 	answered := make(chan error, 1)
-	go func() {
-		_, err := l.Allow(t.Context(), "key")
-		answered <- err
-	}()
+	go func() { answered <- testenv.ErrorOf(l.Allow(t.Context(), "key")) }()
 	select {
 	case err := <-answered:
 		t.Fatalf("Allow did not wait for the lock: %v", err)
 	case <-time.After(50 * time.Millisecond): // now it waits
 	}
 	must(t, os.Remove(path))
-	if err := <-answered; !errors.Is(err, limiter.ErrMisconfigured) {
-		t.Errorf("Allow on a file that was removed while it waited for the lock: %v, want ErrMisconfigured", err)
-	}
+	testenv.ErrorIs(t, <-answered, limiter.ErrMisconfigured, "Allow on a file that was removed while it waited for the lock")
 }
 
 // The store watches the file that a link leads to, and the companions beside that file.

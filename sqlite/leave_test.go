@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -81,9 +82,7 @@ func leave(t *testing.T, store *sqlite.Store, ops []limiter.Op, after time.Durat
 	defer time.AfterFunc(after, cancel).Stop()
 	states, err := doAll(ctx, store, ops)
 	for _, s := range states {
-		if !s.Took {
-			t.Errorf("a take of a fresh key: %+v, want it granted", s)
-		}
+		testenv.Equal(t, s.Took, true, "a take of a fresh key was granted")
 	}
 	return err
 }
@@ -103,8 +102,7 @@ func doAll(ctx context.Context, store *sqlite.Store, ops []limiter.Op) ([]limite
 // checkAnswers compares the answers with the rows, after the last statement.
 func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int, mayBeUnknown bool) {
 	t.Helper()
-	_, err := store.Do(t.Context(), takeOf("l", "last", slow, 1)) // after all others
-	must(t, err)
+	must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "last", slow, 1)))) // after all others
 	var allowed, gone, unknown, charged int
 	for i, err := range answers {
 		ops := request(i, limits)
@@ -117,9 +115,7 @@ func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int
 		switch {
 		case err == nil:
 			allowed++
-			if n != 1 {
-				t.Errorf("a request that was granted was charged %d times", n)
-			}
+			testenv.Equal(t, n, 1, "how often a request that was granted was charged")
 		case !errors.Is(err, limiter.ErrCanceled):
 			t.Errorf("a request whose caller left: %v, want ErrCanceled", err)
 		case errors.Is(err, limiter.ErrOutcomeUnknown) && mayBeUnknown:
@@ -127,9 +123,7 @@ func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int
 			charged += int(n)
 		default:
 			gone++
-			if n != 0 {
-				t.Errorf("a request was charged %d times, but the caller was told that it was not applied: %v", n, err)
-			}
+			testenv.Equal(t, n, 0, "how often a request was charged whose caller was told that it was not applied:", err)
 		}
 	}
 	t.Logf("%d granted, %d left in time, %d of unknown outcome, of which %d were charged", allowed, gone, unknown, charged)
@@ -149,27 +143,24 @@ func TestSharedTransactionOutlivesItsCaller(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var all sync.WaitGroup
+		several := request(0, 2)
+		several[0].Timeout, several[1].Timeout = 20*time.Millisecond, 20*time.Millisecond
+		testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), several)), limiter.ErrNotApplied, "DoAll beside a reader")
 		for _, op := range ahead { // they time out, and the others go together
 			op.Timeout = 20 * time.Millisecond
 			all.Go(func() {
-				if _, err := store.Do(t.Context(), op); !errors.Is(err, limiter.ErrNotApplied) {
-					t.Errorf("a take beside a reader: %v, want ErrNotApplied", err)
-				}
+				testenv.ErrorIs(t, testenv.ErrorOf(store.Do(t.Context(), op)), limiter.ErrNotApplied, "beside a reader")
 			})
 			synctest.Wait()
 		}
 		leaves := takeOf("l", "leaves", slow, 1)
 		left := make(chan error, 1)
-		go func() {
-			_, err := store.Do(ctx, leaves)
-			left <- err
-		}()
+		go func() { left <- testenv.ErrorOf(store.Do(ctx, leaves)) }()
 		synctest.Wait() // it is the first of those that go together
 		for i := range 5 {
 			all.Go(func() {
-				if s, err := store.Do(t.Context(), takeOf("l", fmt.Sprint("stays ", i), slow, 1)); err != nil || !s.Took {
-					t.Errorf("a take that stayed: granted %v, %v", s.Took, err)
-				}
+				s, err := store.Do(t.Context(), takeOf("l", fmt.Sprint("stays ", i), slow, 1))
+				testenv.Equal(t, s.Took, true, "a take that stayed was granted:", err)
 			})
 		}
 		<-time.After(100 * time.Millisecond)
@@ -179,9 +170,7 @@ func TestSharedTransactionOutlivesItsCaller(t *testing.T) {
 		}
 		end()
 		all.Wait()
-		if n := used(read(t, store, leaves), leaves); n != 1 {
-			t.Errorf("the caller who left was charged %d, want 1", n)
-		}
+		testenv.Equal(t, used(read(t, store, leaves), leaves), 1, "charged to the caller who left")
 	})
 }
 
@@ -212,9 +201,7 @@ func TestCloseUnderTraffic(t *testing.T) {
 						}
 						return
 					}
-					if !s.Took {
-						t.Errorf("a take was refused: %+v", s)
-					}
+					testenv.Equal(t, s.Took, true, "granted")
 					mu.Lock()
 					granted[i%len(ops)]++
 					mu.Unlock()
@@ -228,9 +215,7 @@ func TestCloseUnderTraffic(t *testing.T) {
 		must(t, store.Close())
 		all.Wait()
 		for i, op := range ops {
-			if got, want := used(read(t, reader, op), op), granted[i]*op.Cost; got != want {
-				t.Errorf("%s %s: %d were charged, want %d", op.Name, op.Key, got, want)
-			}
+			testenv.Equal(t, used(read(t, reader, op), op), granted[i]*op.Cost, op.Name, op.Key, "charged")
 		}
 	}
 	for _, name := range []string{"file", "own pool"} { // the rows in memory go with the Store

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,16 +54,13 @@ func TestNoWaitBesideWriters(t *testing.T) {
 		write   func(ctx context.Context, store *sqlite.Store) error
 	}{
 		{"takes", 3, func(ctx context.Context, store *sqlite.Store) error {
-			_, err := store.Do(ctx, takeOf("l0", "a", slow, 1))
-			return err
+			return testenv.ErrorOf(store.Do(ctx, takeOf("l0", "a", slow, 1)))
 		}},
 		{"takes of several limits", 2, func(ctx context.Context, store *sqlite.Store) error {
-			_, err := store.DoAll(ctx, []limiter.Op{takeOf("l0", "a", slow, 1), takeOf("l1", "a", window, 1)})
-			return err
+			return testenv.ErrorOf(store.DoAll(ctx, request(1, 2)))
 		}},
 		{"a sweep", 1, func(ctx context.Context, store *sqlite.Store) error {
-			_, err := store.Sweep(ctx, 1000)
-			return err
+			return testenv.ErrorOf(store.Sweep(ctx, 1000))
 		}},
 	} {
 		for pool, open := range pools {
@@ -104,17 +102,61 @@ func TestNoWaitBesideWriters(t *testing.T) {
 				if pool == "file" { // elsewhere the busy timeout of the pool applies
 					must(t, store.Check(t.Context()))
 				}
-				if d := time.Since(began); d > 0 {
-					t.Errorf("what writes nothing waited for %v", d)
-				}
+				testenv.Equal(t, time.Since(began), 0, "what writes nothing waited")
 				unlock()
 				all.Wait()
-				if n := taken(t, ls[2], "used"); n != 1 {
-					t.Errorf("%d were taken of the limit that refused nothing, want 1", n)
-				}
+				testenv.Equal(t, taken(t, ls[2], "used"), 1, "taken of the limit that refused nothing")
 			})
 		}
 	}
+}
+
+// watched counts the functions that wait for its end, which does not come.
+type watched struct {
+	context.Context
+	waiting atomic.Int64
+}
+
+func (*watched) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (w *watched) AfterFunc(func()) (stop func() bool) {
+	w.waiting.Add(1)
+	return func() bool { w.waiting.Add(-1); return true }
+}
+
+// If nothing is written, the transactions of an own pool do not lock out other processes.
+func TestReadsOfAnOwnPool(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, openPool(t, "&_journal_mode=WAL&_txlock=immediate"))
+	other, ops, theirs := openOnly(t, fileOf(t, store)), request(1, 2), takeOf("l", "other", window, 1)
+	for i := range ops {
+		ops[i].At, ops[i].Cost = 0, 50
+	}
+	must(t, testenv.ErrorOf(store.DoAll(t.Context(), ops)))
+	theirs.Timeout = time.Second
+	meanwhile := func() { must(t, testenv.ErrorOf(other.Do(t.Context(), theirs))) }
+	store.SetClock(func() time.Time {
+		meanwhile()
+		return time.Now()
+	})
+	look := ops[0]
+	look.Kind = limiter.OpLook
+	for _, ops := range [][]limiter.Op{{look}, ops[:1], ops} {
+		ctx := &watched{Context: t.Context()}
+		states, err := doAll(ctx, store, ops)
+		must(t, err)
+		testenv.Equal(t, states[0].Took, false, "granted")
+		testenv.Equal(t, ctx.waiting.Load(), 0, "left in the context of the caller")
+	}
+	// The row has another policy, so a look writes. Its caller leaves before it does.
+	look.Policy = limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: time.Hour}
+	ctx, leave := context.WithCancel(t.Context())
+	meanwhile = func() { meanwhile = leave }
+	if err := testenv.ErrorOf(store.Do(ctx, look)); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
+		t.Errorf("a caller who left: %v; want ErrCanceled, and its outcome known", err)
+	}
+	store.SetClock(func() time.Time { return time.Time{} })
+	testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), ops)), limiter.ErrInvalid, "by a clock that is not set")
 }
 
 // What writes waits for the lock, as long as its time limit and its caller allow.
@@ -123,14 +165,17 @@ func TestWaitForTheWriteLock(t *testing.T) {
 	for name, n := range map[string]int{"a take": 1, "several limits": 3} {
 		bubble(t, name, func(t *testing.T) {
 			store := openFile(t)
+			execute(t, store, "DROP TABLE limiter_sliding_windows")
 			_, unlock := lock(t, store)
 			short, long := request(0, n), request(1, n)
+			fails := request(2, n)
+			fails[n-1] = takeOf("l", "2", limiter.SlidingWindow{Limit: 1, Window: time.Hour}, 1)
 			for i := range short {
 				short[i].Timeout = 30 * time.Millisecond
 			}
 			began := time.Now()
 			each(8, func() {
-				_, err := doAll(t.Context(), store, short)
+				err := testenv.ErrorOf(doAll(t.Context(), store, short))
 				if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) || !limiter.StoreFailed(err) ||
 					errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
 					t.Errorf("a time limit that ended: %v; want ErrNotApplied and DeadlineExceeded, and no ErrKeyBusy", err)
@@ -142,25 +187,20 @@ func TestWaitForTheWriteLock(t *testing.T) {
 			if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
 				t.Errorf("a caller who left: %v; want ErrCanceled, and its outcome known", err)
 			}
-			if d := time.Since(began); d != 60*time.Millisecond {
-				t.Errorf("the answers came after %v, want 60 ms", d)
-			}
+			testenv.Equal(t, time.Since(began), 60*time.Millisecond, "the time until the answers")
 			answered := make(chan error, 1)
-			go func() {
-				_, err := doAll(t.Context(), store, long)
-				answered <- err
-			}()
+			go func() { answered <- testenv.ErrorOf(doAll(t.Context(), store, long)) }()
 			select {
 			case err := <-answered:
 				t.Errorf("beside a writer: %v; want it to wait", err)
 			case <-time.After(time.Second):
 			}
+			testenv.ErrorIs(t, testenv.ErrorOf(doAll(t.Context(), store, fails)), limiter.ErrMisconfigured, "without its table")
 			unlock()
 			must(t, <-answered)
 			for i := range short {
-				if a, b := used(read(t, store, short[i]), short[i]), used(read(t, store, long[i]), long[i]); a != 0 || b != 1 {
-					t.Errorf("limit %d: %d and %d were charged; want 0 for what was not applied, and 1", i, a, b)
-				}
+				testenv.Equal(t, used(read(t, store, short[i]), short[i]), 0, "charged for what was not applied")
+				testenv.Equal(t, used(read(t, store, long[i]), long[i]), 1, "charged")
 			}
 		})
 	}

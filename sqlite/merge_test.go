@@ -137,26 +137,17 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 				must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "key", c.op(0).Policy, c.before))))
 				before := commits(t, path)
 				granted := 0
-				for i, a := range meet(t, store, nil, ops...) {
-					if a.err != nil {
-						t.Errorf("operation %d: %v", i, a.err)
-					}
+				for _, a := range meet(t, store, nil, ops...) {
+					must(t, a.err)
 					if a.Took {
 						granted++
 					}
 				}
-				if granted -= len(ahead); granted != c.granted {
-					t.Errorf("granted %d of %d, want %d", granted, c.ops, c.granted)
-				}
-				if n := commits(t, path) - before - len(ahead); n != c.commits {
-					t.Errorf("%d takes were %d transactions, want %d", c.ops, n, c.commits)
-				}
-				var units int64
-				err := store.DB().QueryRowContext(t.Context(), `SELECT granted FROM limiter_token_buckets WHERE key = CAST('key' AS BLOB)
-					UNION ALL SELECT granted FROM limiter_fixed_windows WHERE key = CAST('key' AS BLOB)`).Scan(&units)
-				if err != nil || units != c.units {
-					t.Errorf("the row says %d units, %v, want %d", units, err, c.units)
-				}
+				testenv.Equal(t, granted-len(ahead), c.granted, "granted")
+				testenv.Equal(t, commits(t, path)-before-len(ahead), c.commits, "transactions")
+				units := dump(t, store, `SELECT granted FROM limiter_token_buckets WHERE key = CAST('key' AS BLOB)
+					UNION ALL SELECT granted FROM limiter_fixed_windows WHERE key = CAST('key' AS BLOB)`)
+				testenv.Equal(t, units, fmt.Sprintln(c.units), "units of the row")
 			})
 		})
 	}
@@ -209,6 +200,9 @@ func TestBadRowFailsOnlyItsOwnTakes(t *testing.T) {
 				answers := meet(t, store, func(writer *sql.Conn) {
 					must(t, testenv.ErrorOf(writer.ExecContext(t.Context(), c.fault)))
 				}, ops...)
+				bad := takeOf("l", "bad", slow, 1)
+				testenv.ErrorIs(t, testenv.ErrorOf(store.Do(t.Context(), bad)), c.class, "alone")
+				testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), []limiter.Op{bad})), c.class, "by DoAll")
 				spent := map[limiter.Op]int64{}
 				for i, a := range answers {
 					switch op := ops[i]; {
@@ -221,9 +215,7 @@ func TestBadRowFailsOnlyItsOwnTakes(t *testing.T) {
 					}
 				}
 				for op, cost := range spent {
-					if got := used(read(t, store, op), op); got != cost {
-						t.Errorf("%s %s: %d were charged, want %d", op.Name, op.Key, got, cost)
-					}
+					testenv.Equal(t, used(read(t, store, op), op), cost, op.Name, op.Key, "charged")
 				}
 			})
 		})

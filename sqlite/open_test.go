@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -37,9 +38,9 @@ func TestOpenPath(t *testing.T) {
 	}
 	testenv.ErrorIs(t, testenv.ErrorOf(sqlite.New(nil)), limiter.ErrInvalid, "New(nil)")
 	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "sqlite:app.db": "pass the path alone", "nul\x00.db": "zero byte"} {
-		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), advice) {
-			t.Errorf("Open(%q): %v; want ErrInvalid with %q", path, err, advice)
-		}
+		err := testenv.ErrorOf(sqlite.Open(path))
+		testenv.ErrorIs(t, err, limiter.ErrInvalid, path)
+		testenv.Contains(t, fmt.Sprint(err), advice)
 	}
 }
 
@@ -53,13 +54,9 @@ func TestConstructorsDoNothing(t *testing.T) {
 		newLimiter(t, store, "l", day)
 		must(t, store.Close())
 	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines before Open, %d after", before, after)
-	}
+	testenv.Equal(t, max(before, runtime.NumGoroutine()), before, "goroutines")
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 0 {
-		t.Errorf("the directory has %v, %v; want nothing", entries, err)
-	}
+	testenv.Equal(t, len(entries), 0, "files", err)
 }
 
 func TestClose(t *testing.T) {
@@ -79,28 +76,22 @@ func TestClose(t *testing.T) {
 	_, allow := l.Allow(t.Context(), "key")
 	_, peek := l.Peek(t.Context(), "key")
 	_, sweep := store.Sweep(t.Context(), 1)
-	for what, err := range map[string]error{"Allow": allow, "Peek": peek, "Sweep": sweep, "Check": store.Check(t.Context())} {
-		if !errors.Is(err, limiter.ErrNotApplied) || !strings.Contains(err.Error(), "closed") {
-			t.Errorf("%s after Close: %v; want ErrNotApplied that says so", what, err)
-		}
+	_, all := limiter.AllowAll(t.Context(), claims("key", l)...)
+	for what, err := range map[string]error{"Allow": allow, "Peek": peek, "AllowAll": all, "Sweep": sweep, "Check": store.Check(t.Context())} {
+		testenv.ErrorIs(t, err, limiter.ErrNotApplied, what, "after Close")
+		testenv.Contains(t, fmt.Sprint(err), "closed")
 	}
-	if err := db.PingContext(t.Context()); err == nil {
-		t.Error("the database of DB is open after Close")
-	}
+	testenv.Contains(t, fmt.Sprint(db.PingContext(t.Context())), "closed")
 	unused := openOnly(t, path)
 	must(t, unused.Close())
-	if err := unused.DB().PingContext(t.Context()); err == nil {
-		t.Error("a Store that was closed before its first use opens a database")
-	}
+	testenv.Contains(t, fmt.Sprint(unused.DB().PingContext(t.Context())), "closed")
 }
 
 func TestNewLeavesThePoolAlone(t *testing.T) {
 	t.Parallel()
 	db := openPool(t, "")
 	store := newStore(t, db)
-	if store.DB() != db {
-		t.Error("DB is not the pool that New was given")
-	}
+	testenv.Equal(t, store.DB() == db, true, "DB is the pool that New was given")
 	l := newLimiter(t, store, "l", day)
 	allow(t, l, "key")
 	testenv.Equal(t, db.Stats().MaxOpenConnections, 4, "connections that the pool may have, as before")
@@ -109,9 +100,8 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 
 	second := newStore(t, db)
 	db.Close()
-	if _, err := newLimiter(t, second, "l", day).Allow(t.Context(), "key"); !errors.Is(err, limiter.ErrNotApplied) {
-		t.Errorf("Allow on a closed pool: %v, want ErrNotApplied", err)
-	}
+	err := testenv.ErrorOf(newLimiter(t, second, "l", day).Allow(t.Context(), "key"))
+	testenv.ErrorIs(t, err, limiter.ErrNotApplied, "Allow on a closed pool")
 }
 
 // A connection may not write because of its settings, or because of the file.
@@ -124,9 +114,8 @@ func TestNewOnAReadOnlyPool(t *testing.T) {
 		must(t, err)
 		_, err = newLimiter(t, store, "l", day).Allow(t.Context(), "key")
 		for what, err := range map[string]error{"Allow": err, "Check": store.Check(t.Context())} {
-			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "cannot be written") {
-				t.Errorf("%s: %s: %v, want ErrMisconfigured that says so", params, what, err)
-			}
+			testenv.ErrorIs(t, err, limiter.ErrMisconfigured, params, what)
+			testenv.Contains(t, fmt.Sprint(err), "cannot be written")
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package sqlite_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -51,40 +53,58 @@ func TestStats(t *testing.T) {
 func TestStatsOfTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := openFile(t)
+		store, full := openFile(t), request(0, 2)
+		full[0].Cost, full[1].Cost = 50, 50
+		must(t, testenv.ErrorOf(store.DoAll(t.Context(), full)))
 		_, unlock := lock(t, store)
 		const callers = 12
 		var all sync.WaitGroup
 		for i := range int64(callers) { // the first one waits for the lock, and the others for it
 			all.Go(func() { must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "hot", slow, 1)))) })
-			if synctest.Wait(); store.Stats().Queued != i {
-				t.Errorf("%+v with %d callers, want %d queued", store.Stats(), i+1, i)
-			}
+			synctest.Wait()
+			testenv.Equal(t, store.Stats().Queued, i, "queued")
 		}
-		all.Go(func() { must(t, testenv.ErrorOf(store.DoAll(t.Context(), request(1, 2)))) })
-		if synctest.Wait(); store.Stats().Queued != callers+1 {
-			t.Errorf("%+v with a request of two limits, want %d queued", store.Stats(), callers+1)
+		endless := request(2, 1) // it has no time limit
+		endless[0].Timeout = 0
+		ctx, leave := context.WithCancel(t.Context())
+		for queued, ops := range map[int64][]limiter.Op{2: request(1, 2), 1: endless} {
+			before := store.Stats().Queued
+			all.Go(func() { must(t, testenv.ErrorOf(doAll(t.Context(), store, ops))) })
+			all.Go(func() { testenv.ErrorIs(t, testenv.ErrorOf(doAll(ctx, store, ops)), limiter.ErrCanceled) })
+			synctest.Wait()
+			testenv.Equal(t, store.Stats().Queued, before+2*queued, "queued")
 		}
+		leave()
+		synctest.Wait()
+		must(t, testenv.ErrorOf(store.DoAll(t.Context(), full))) // a refusal waits for nobody
 		unlock()
 		all.Wait()
 		// The second caller waits for the writer alone, those behind it share a transaction.
-		want := limiter.StoreStats{Statements: 4, Rows: 5, Units: callers + 2}
+		want := limiter.StoreStats{Statements: 7, Rows: 10, Units: callers + 7}
 		testenv.Equal(t, store.Stats(), want)
+		look := takeOf("l", "hot", limiter.TokenBucket{Capacity: 40, Refill: 1, Interval: time.Hour}, 40)
+		look.Kind = limiter.OpLook
+		must(t, testenv.ErrorOf(store.Do(t.Context(), look)))
+		testenv.Equal(t, read(t, store, look).Limit, 40, "the limit in the row after a look that nobody is ahead of")
 	})
 }
 
-func TestStatsOfTheBreaker(t *testing.T) {
+// The breaker blames the row on which a decision failed.
+func TestBreakerOfSeveralLimits(t *testing.T) {
 	t.Parallel()
-	p := newFaulty(t, openPath)
-	must(t, p.takes("a"))
-	damages(garbage(0))(p)
-	for n := range 6 {
-		if p.takes(string(rune('a'+n))) == nil {
-			t.Error("a take from a damaged file succeeded")
+	for i, fault := range []string{
+		"CREATE TRIGGER fails BEFORE INSERT ON limiter_token_buckets BEGIN INSERT INTO missing VALUES (1); END",
+		"DROP TABLE limiter_fixed_windows",
+	} {
+		store, ops := openFile(t), request(1, 2)
+		execute(t, store, fault)
+		for range 5 {
+			testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), ops)), limiter.ErrMisconfigured, fault)
 		}
-	}
-	got := p.store.Stats()
-	if got.BreakerOpenings != 1 || !got.BreakerOpen || got.ConnectionsLost < 1 || got.Statements > 6 || got.Retries != 0 {
-		t.Errorf("%+v after 6 takes from a damaged file; want the breaker opened once, and a connection lost", got)
+		for _, blocked := range [][]limiter.Op{ops, ops[i : i+1]} {
+			testenv.Contains(t, fmt.Sprint(testenv.ErrorOf(doAll(t.Context(), store, blocked))), "not sent")
+		}
+		testenv.Equal(t, store.Stats(), limiter.StoreStats{Statements: 5, Rows: 10, Units: 10, BreakerOpen: true, BreakerOpenings: 1})
+		must(t, testenv.ErrorOf(store.Do(t.Context(), ops[1-i])))
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +17,9 @@ import (
 
 var day = limiter.TokenBucket{Capacity: 2, Refill: 2, Interval: 48 * time.Hour}
 
-func dump(t *testing.T, store *sqlite.Store, query string) string {
+func dump(t *testing.T, store *sqlite.Store, query string, args ...any) string {
 	t.Helper()
-	rows, err := store.DB().QueryContext(t.Context(), query)
+	rows, err := store.DB().QueryContext(t.Context(), query, args...)
 	must(t, err)
 	defer rows.Close()
 	columns, err := rows.Columns()
@@ -43,20 +41,23 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, statement string
-		want            error
+		want            string // what the error says
 	}{
-		{"all is there", "SELECT 1", nil},
-		{"made without goose", "DROP TABLE limiter_goose_version", nil},
-		{"a column is missing", "DROP VIEW limiter_remaining; ALTER TABLE limiter_fixed_windows RENAME COLUMN granted TO granter", limiter.ErrMisconfigured},
-		{"no overrides", "DROP TABLE limiter_overrides", limiter.ErrMisconfigured},
-		{"a column is missing in overrides", "ALTER TABLE limiter_overrides DROP COLUMN note", limiter.ErrMisconfigured},
-		{"no migration is noted", "DELETE FROM limiter_goose_version WHERE version_id > 0", limiter.ErrMisconfigured},
+		{"all is there", "SELECT 1", "<nil>"},
+		{"made without goose", "DROP TABLE limiter_goose_version", "<nil>"},
+		{"a column is missing", "DROP VIEW limiter_remaining; ALTER TABLE limiter_fixed_windows RENAME COLUMN granted TO granter", "no such column: granted"},
+		{"no overrides", "DROP TABLE limiter_overrides", "no such table: limiter_overrides"},
+		{"a column is missing in overrides", "ALTER TABLE limiter_overrides DROP COLUMN note", "no such column: note"},
+		{"no migration is noted", "DELETE FROM limiter_goose_version WHERE version_id > 0", "version 0 of the tables, and this release needs 1"},
+		{"not the table of goose", "ALTER TABLE limiter_goose_version RENAME COLUMN version_id TO version", "no such column: version_id"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			store := openFile(t)
 			execute(t, store, c.statement)
-			testenv.ErrorIs(t, store.Check(t.Context()), c.want, "Check")
+			err := store.Check(t.Context())
+			testenv.Equal(t, errors.Is(err, limiter.ErrMisconfigured), err != nil, err, "is of the class")
+			testenv.Contains(t, fmt.Sprint(err), c.want)
 		})
 	}
 }
@@ -122,38 +123,9 @@ func TestStatements(t *testing.T) {
 		if !strings.HasPrefix(text, "-- ") {
 			t.Errorf("%s.sql does not say what it does", name)
 		}
-		args := make([]any, highest(text))
-		for i := range args {
-			args[i] = 1
+		plan := dump(t, store, "EXPLAIN QUERY PLAN "+text, make([]any, 20)...) // enough for all parameters
+		if strings.Contains(plan, "SCAN limiter") && name != "lock" {
+			t.Errorf("%s.sql reads a whole table: %s", name, plan)
 		}
-		rows, err := store.DB().QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
-		if err != nil {
-			t.Errorf("%s.sql: %v", name, err)
-			continue
-		}
-		for rows.Next() {
-			var id, parent, unused int
-			var detail string
-			must(t, rows.Scan(&id, &parent, &unused, &detail))
-			if strings.HasPrefix(detail, "SCAN limiter") && name != "lock" {
-				t.Errorf("%s.sql reads a whole table: %s", name, detail)
-			}
-		}
-		must(t, rows.Err())
-		rows.Close()
 	}
-}
-
-var parameter = regexp.MustCompile(`\?(\d*)`)
-
-// highest returns the number of the last parameter. One without a number is one more than those before.
-func highest(text string) (n int) {
-	for _, m := range parameter.FindAllStringSubmatch(text, -1) {
-		i, err := strconv.Atoi(m[1])
-		if err != nil {
-			i = n + 1
-		}
-		n = max(n, i)
-	}
-	return n
 }

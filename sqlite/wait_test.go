@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -106,9 +107,7 @@ func TestTimeSpentBehindOthers(t *testing.T) {
 			<-time.After(limit / 2) // the turn came, and the time limit would be over
 			openSecond()
 			g.all.Wait()
-			if (*answer == nil) != commits {
-				t.Errorf("%v; want the full time again: %t", *answer, commits)
-			}
+			testenv.Equal(t, *answer == nil, commits, "the full time again:", *answer)
 		})
 	}
 }
@@ -142,9 +141,8 @@ func TestTurnThatComesTooLateIsGivenBack(t *testing.T) {
 			t.Errorf("%v, want ErrCanceled, and its outcome known", *answer)
 		}
 		next := g.start(t.Context(), "next", time.Second)
-		if g.all.Wait(); *next != nil {
-			t.Errorf("the next one: %v, want a turn", *next)
-		}
+		g.all.Wait()
+		must(t, *next)
 	})
 }
 
@@ -170,9 +168,7 @@ func TestTimeUsedUpBeforeTheStatement(t *testing.T) {
 			if errors.Is(err, limiter.ErrKeyBusy) != busy || limiter.StoreFailed(err) == busy || !errors.Is(err, limiter.ErrNotApplied) {
 				t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", err, busy)
 			}
-			if (calls == 0) != busy {
-				t.Errorf("the database was asked %d times", calls)
-			}
+			testenv.Equal(t, calls == 0, busy, "no call")
 		})
 	}
 }
