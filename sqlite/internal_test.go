@@ -2,12 +2,10 @@ package sqlite
 
 import (
 	"database/sql"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
@@ -32,17 +30,4 @@ func TestCloseWaitsForTransactions(t *testing.T) {
 	tx.rollback()
 	testenv.Must(t, <-closed)
 	testenv.ErrorIs(t, testenv.ErrorOf(p.beginTx(t.Context(), nil, nil)), errClosed, "a transaction after Close")
-}
-
-// The last check seems to be an hour ahead if the clock was set back since.
-func TestChecksAfterAClockStep(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "app.db")
-	testenv.Must(t, os.WriteFile(path, nil, 0o600))
-	file, err := os.Stat(path)
-	testenv.Must(t, err)
-	f := watch(path)
-	f.files[0], f.checked = file, time.Now().Add(time.Hour).UnixNano()
-	testenv.Must(t, os.Remove(path))
-	testenv.ErrorIs(t, f.check(), limiter.ErrMisconfigured, "check of a file that was removed")
 }

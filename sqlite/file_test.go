@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
+)
+
+// TestWatchedFile does steps on the files that a connection has found. All checks but the last find nothing.
+func TestWatchedFile(t *testing.T) {
+	t.Parallel()
+	dir, err := os.Getwd()
+	testenv.Must(t, err)
+	testenv.Equal(t, watch("app.db").path, filepath.Join(dir, "app.db"), "a path in the working directory")
+	steps := map[string]func(f *watchedFile, path string) error{
+		"remove":    func(_ *watchedFile, path string) error { return os.Remove(path) },
+		"empty":     func(_ *watchedFile, path string) error { return os.Truncate(path, 0) },
+		"away":      func(_ *watchedFile, path string) error { return os.Rename(path, path+".away") },
+		"back":      func(_ *watchedFile, path string) error { return os.Rename(path+".away", path) },
+		"replace":   func(_ *watchedFile, path string) error { return os.Rename(path+"-shm", path) },
+		"99ms":      func(*watchedFile, string) error { <-time.After(checkEvery - 1); return nil },
+		"1ms":       func(*watchedFile, string) error { <-time.After(1); return nil },
+		"set back":  func(f *watchedFile, _ string) error { f.checked = time.Now().Add(1).UnixNano(); return nil },
+		"hold":      func(f *watchedFile, _ string) error { f.hold(); return nil },
+		"release":   func(f *watchedFile, _ string) error { f.release(); return nil },
+		"use":       func(f *watchedFile, _ string) error { return f.check() },
+		"check":     func(f *watchedFile, _ string) error { return f.checkNow() },
+		"connect":   func(f *watchedFile, _ string) error { return f.opened(nil) },
+		"find none": func(f *watchedFile, _ string) error { f.files[0] = nil; return nil },
+		"miss": func(f *watchedFile, _ string) error {
+			testenv.ErrorIs(t, f.checkNow(), limiter.ErrMisconfigured, "a check")
+			return nil
+		},
+		"connect first": func(f *watchedFile, _ string) error {
+			before := f.files[0]
+			f.files[0] = nil
+			return f.opened(before)
+		},
+	}
+	for _, c := range []struct {
+		name, steps, want string // want is a part of the error; empty: none
+	}{
+		{"a check counts for 100 ms", "remove, 99ms, use", ""},
+		{"and no longer", "remove, 99ms, 1ms, use", ": the database was removed, replaced or emptied while this process had it open; put it back"},
+		{"it does not count if the clock is set back", "remove, set back, use", "no such file or directory"},
+		{"it counts for 32 uses", "check, remove" + strings.Repeat(", use", checkUses), ""},
+		{"and for no more", "check, remove" + strings.Repeat(", use", checkUses+1), "the database was removed"},
+		{"so does a check that missed the file", "away, miss, back, use", "the database was removed"},
+		{"the file is back", "away, miss, back, check", ""},
+		{"the file is empty", "empty, check", "the file is empty"},
+		{"another file", "replace, check", "there is another file"},
+		{"another file at a connection", "replace, connect", "there is another file"},
+		{"another file at the first connection", "replace, connect first", "there is another file"},
+		{"no file after the first connection", "remove, find none, connect", "the database was removed"},
+		{"nothing was found yet", "remove, find none, check", ""},
+		{"one of two connections keeps the log", "hold, hold, release, remove -wal, check", "the file -wal of the database was removed"},
+		{"the last one does not", "hold, hold, release, release, remove -wal, remove -shm, check", ""},
+		{"no connection keeps it", "check, remove -wal, check", ""},
+		{"a log that comes after its connection", "away -wal, hold, back -wal, check, remove -wal, check", "the file -wal of"},
+		{"a log may be empty", "hold, empty -wal, check", ""},
+		{"its index may not", "hold, empty -shm, check", "the file -shm of the database was removed, replaced or emptied"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "app.db")
+			for i, suffix := range suffixes {
+				testenv.Must(t, os.WriteFile(path+suffix, make([]byte, 1+i), 0o600))
+			}
+			synctest.Test(t, func(t *testing.T) {
+				f := watch(path)
+				testenv.Must(t, f.opened(nil))
+				testenv.Must(t, f.checkNow())
+				testenv.Equal(t, f.logSize(), 2, "the size of the log")
+				var err error
+				for step := range strings.SplitSeq(c.steps, ", ") {
+					testenv.Must(t, err)
+					step, suffix, _ := strings.Cut(step, " -")
+					if suffix != "" {
+						suffix = "-" + suffix
+					}
+					err = steps[step](f, path+suffix)
+				}
+				if c.want == "" {
+					testenv.Must(t, err)
+					return
+				}
+				testenv.ErrorIs(t, err, limiter.ErrMisconfigured, "the last step")
+				testenv.Contains(t, err.Error(), c.want)
+			})
+		})
+	}
+}
