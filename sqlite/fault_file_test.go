@@ -2,16 +2,13 @@ package sqlite_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
-	"github.com/sqlimit/limiter/sqlite"
 )
 
 func TestFaultsOfFiles(t *testing.T) {
@@ -100,88 +97,4 @@ func TestFaultsFromTheStart(t *testing.T) {
 			p.drains()
 		})
 	}
-}
-
-// The database is full by SQLite's own limit. Rows that exist can still be changed, and the breaker stays
-// closed for their keys.
-func TestFaultsOfAFullFile(t *testing.T) {
-	db := openPool(t, "&_journal_mode=WAL")
-	db.SetMaxOpenConns(1) // the limit is the connection's
-	p := &faulty{T: t, key: "key", store: newStore(t, db)}
-	for range 10 {
-		must(t, p.ask(t.Context()))
-	}
-	var pages int
-	must(t, db.QueryRow("PRAGMA page_count").Scan(&pages))
-	limit := func(n int) { must(t, db.QueryRow(fmt.Sprintf("PRAGMA max_page_count = %d", n)).Scan(&n)) }
-	limit(pages)
-
-	other := &faulty{T: t, store: p.store}
-	for other.key = "0"; other.ask(t.Context()) == nil; other.key += "0" {
-		if len(other.key) == 255 {
-			t.Fatal("the file does not fill up")
-		}
-	}
-	other.decides(limiter.ErrNotApplied)
-	other.wantFailures(1, limiter.ErrNotApplied)
-	other.wantFailures(4, limiter.ErrNotApplied)
-	p.wantFailures(1, nil)
-	testenv.Equal(t, p.store.Stats().BreakerOpenings, 0, "openings of the breaker")
-	limit(1 << 30)
-	other.admitted.Store(0)
-	other.recovers()
-	other.drains()
-	p.drains()
-}
-
-func TestNewKeysEnlargeTheFile(t *testing.T) {
-	skipShort(t, "it adds thousands of keys")
-	t.Parallel()
-	const callers, keys = 8, 300
-	for name, pragma := range map[string]string{
-		"a file as Open makes it":           "",
-		"a file that keeps no free pages":   "_auto_vacuum=1",
-		"a file that frees pages on demand": "_auto_vacuum=2",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := movable(t)
-			db := openDB(t, path, "?"+pragma)
-			must(t, testenv.ErrorOf(db.ExecContext(t.Context(), "CREATE TABLE other (x)")))
-			must(t, db.Close())
-			// Two Stores, as two processes have.
-			stores := []*sqlite.Store{openPath(t, path), openPath(t, path)}
-			var all sync.WaitGroup
-			for w := range callers {
-				all.Go(func() {
-					p := &faulty{T: t, store: stores[w%len(stores)]}
-					for i := range keys {
-						key := fmt.Sprintf("key-%d-%d", i, w)
-						must(t, p.takes(key))
-						must(t, testenv.ErrorOf(p.store.DoAll(t.Context(), []limiter.Op{takeOf("m", key, slow, 1), takeOf("n", key, window, 1)})))
-					}
-				})
-			}
-			all.Wait()
-			testenv.Equal(t, dump(t, stores[0], "SELECT count(*) FROM limiter_token_buckets"), fmt.Sprintln(2*callers*keys), "rows")
-			testenv.Equal(t, dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"), "", "objects of the schema that are named like room")
-			left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".limiter*"))
-			must(t, err)
-			testenv.Equal(t, left, nil, "files are left")
-		})
-	}
-}
-
-func TestTableWithTheNameOfFreePages(t *testing.T) {
-	t.Parallel()
-	store := openFile(t)
-	execute(t, store, "CREATE TABLE limiter_free_pages (x)")
-	p := &faulty{T: t, store: store}
-	for i := 0; p.takes(fmt.Sprint("a long name of a key ", i)) == nil; i++ {
-		if i == 10_000 {
-			t.Fatal("the file needed no free pages")
-		}
-	}
-	execute(t, store, "DROP TABLE limiter_free_pages")
-	must(t, p.takes("new"))
 }

@@ -75,7 +75,9 @@ func (p *faulty) askFor(ctx context.Context, timeout time.Duration) error {
 func (p *faulty) takes(key string) error {
 	op := takeOf("l", key, limiter.TokenBucket{Capacity: 1_000_000, Refill: 1, Interval: time.Hour}, 1)
 	op.At, op.Timeout = 0, time.Minute
+	begin := time.Now()
 	state, err := p.store.Do(p.Context(), op)
+	p.took(time.Since(begin))
 	if err == nil && !state.Took {
 		err = errors.New("refused")
 	}

@@ -1,0 +1,348 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlitecode"
+	"github.com/sqlimit/limiter/internal/testenv"
+)
+
+// stepped is a Store on a file that another program also has open. Between two steps nothing runs and no time
+// passes. Each connection of the reader runs a statement only in a step.
+type stepped struct {
+	*testing.T
+	path           string
+	store          *Store
+	reader, writer *rawPool
+	c              *rawConn // the writer's
+	other          *sql.DB  // pages have 512 bytes, and each row of its table has one
+	open           *sql.Tx  // of other
+	thaw           func()
+	count          int // of statements of the reader, or of calls of attemptWrite
+	err            error
+	took           time.Duration // the last step
+}
+
+// steps are first those of the other program and of time, then those of the Store. n is the number after the name.
+var steps = map[string]func(s *stepped, n int){
+	"write":  func(s *stepped, n int) { s.exec("UPDATE t SET b = randomblob(470) WHERE i <= ?", n) },
+	"table":  func(s *stepped, _ int) { s.exec("CREATE TABLE limiter_free_pages (x)") },
+	"vacuum": func(s *stepped, n int) { s.exec(fmt.Sprint("PRAGMA auto_vacuum = ", n, "; VACUUM")) },
+	"copy":   func(s *stepped, _ int) { s.exec("PRAGMA wal_checkpoint(PASSIVE)") },
+	"cut":    func(s *stepped, _ int) { s.exec("PRAGMA wal_checkpoint(TRUNCATE)") },
+	"read":   func(s *stepped, _ int) { s.begin("SELECT count(*) FROM t") },
+	"lock":   func(s *stepped, _ int) { s.begin("DELETE FROM t WHERE i < 0") },
+	"leave": func(s *stepped, n int) {
+		time.AfterFunc(time.Duration(n)*time.Millisecond, func() { _ = s.open.Rollback() })
+	},
+	"freeze":    func(s *stepped, _ int) { s.thaw = LockCopies(s.T, s.path) },
+	"thaw":      func(s *stepped, n int) { time.AfterFunc(time.Duration(n)*time.Millisecond, s.thaw) },
+	"empty":     func(s *stepped, _ int) { testenv.Must(s, os.Truncate(s.path, 0)) },
+	"remove":    func(s *stepped, _ int) { testenv.Must(s, os.Remove(s.path)) },
+	"fill":      (*stepped).fill,
+	"ms":        func(_ *stepped, n int) { <-time.After(time.Duration(n) * time.Millisecond) },
+	"less":      func(_ *stepped, n int) { <-time.After(time.Duration(n)*time.Millisecond - 1) },
+	"tidy":      func(s *stepped, _ int) { s.store.tidyLog() },
+	"run":       (*stepped).run,
+	"end":       func(s *stepped, _ int) { s.store.closed = true },
+	"close":     func(s *stepped, _ int) { s.err = s.writer.close() },
+	"unused":    func(s *stepped, _ int) { s.writer.idle = nil },
+	"long":      func(s *stepped, n int) { s.writer.file.log = int64(n) },
+	"shorten":   func(s *stepped, _ int) { s.writer.shortenLog() },
+	"rest":      func(s *stepped, _ int) { s.err = s.c.copyRest(s.Context()) },
+	"try":       func(s *stepped, _ int) { s.err = s.writer.tryRestart(s.Context()) },
+	"restarted": func(s *stepped, _ int) { s.c.restarted = time.Now() },
+	"grow":      func(s *stepped, _ int) { s.err = s.writer.grow(s.Context()) },
+	"unlimit":   func(s *stepped, _ int) { s.err = testenv.ErrorOf(s.c.exec(s.Context(), "unlimit")) },
+	"limit":     func(s *stepped, _ int) { s.c.limit(s.Context()) },
+	"filled":    func(s *stepped, _ int) { s.c.full = time.Now() },
+	"attempt":   (*stepped).attempt,
+	"room":      func(s *stepped, n int) { s.err = tryRoom(filepath.Dir(s.path), int64(n)) },
+	"missing":   func(s *stepped, _ int) { s.err = tryRoom(s.path+"-missing", 1) },
+	"denied":    func(s *stepped, _ int) { AsNobody(s.T, func() { s.err = tryRoom(filepath.Dir(s.path), 1) }) },
+	"restart":   func(s *stepped, _ int) { s.writer.restart(s.Context()) },
+}
+
+func (s *stepped) exec(query string, args ...any) {
+	testenv.Must(s, testenv.ErrorOf(s.other.ExecContext(s.Context(), query, args...)))
+}
+
+func (s *stepped) begin(query string) {
+	s.open, s.err = s.other.BeginTx(s.Context(), nil)
+	testenv.Must(s, testenv.ErrorOf(s.open.Exec(query)))
+}
+
+func (s *stepped) run(n int) {
+	for range n {
+		synctest.Wait()
+		select {
+		case s.reader.free <- struct{}{}:
+			<-s.reader.free
+			s.count++
+		default:
+		}
+	}
+}
+
+// attempt writes more than fits. Its time limit ends while restart or grow waits for a connection after call n.
+func (s *stepped) attempt(n int) {
+	ctx := s.store.deadlines.WithTimeout(s.Context(), 10*time.Millisecond)
+	ctx.Done() // as of a caller that has waited for its turn
+	s.err = attemptWrite(ctx, s.writer, func(ctx context.Context) error {
+		err := testenv.ErrorOf(s.writer.exec(ctx, "free_pages_make", int64(1<<20)))
+		if s.count++; s.count == n {
+			<-s.writer.free
+			time.AfterFunc(20*time.Millisecond, func() { s.writer.free <- struct{}{} })
+		}
+		return err
+	})
+}
+
+// fill leaves room for n bytes on the disk.
+func (s *stepped) fill(n int) {
+	_ = os.Remove(s.path + ".ballast")
+	var disk syscall.Statfs_t
+	testenv.Must(s, syscall.Statfs(s.path, &disk))
+	testenv.Must(s, os.WriteFile(s.path+".ballast", make([]byte, int64(disk.Bfree)*disk.Bsize-int64(n)), 0o600))
+}
+
+func (s *stepped) pragma(name string) (value any) {
+	stmt, err := s.c.conn.Prepare("PRAGMA " + name)
+	testenv.Must(s, err)
+	s.c.prepared[statement(name)] = stmt
+	testenv.Must(s, s.c.query(s.Context(), statement(name), func(columns []driver.Value) error { value = columns[0]; return nil }))
+	return value
+}
+
+// age is an hour for what never was.
+func age(t time.Time) any { return min(time.Since(t).Truncate(time.Millisecond), time.Hour) }
+
+// facts are what can be seen after the steps, besides the pragmas of the writer.
+var facts = map[string]func(s *stepped) any{
+	"log":       func(s *stepped) any { l, c, _ := s.writer.frames("log_frames"); return fmt.Sprint(l, "/", c) },
+	"size":      func(s *stepped) any { file, _ := os.ReadFile(s.path); return len(file) },
+	"count":     func(s *stepped) any { return s.count },
+	"pausing":   func(s *stepped) any { return s.store.pausing.Load() },
+	"copying":   func(s *stepped) any { return s.store.copying.Load() },
+	"writing":   func(s *stepped) any { return len(s.store.writing) },
+	"blocked":   func(s *stepped) any { return age(s.writer.blocked) },
+	"restarted": func(s *stepped) any { return age(s.c.restarted) },
+	"full":      func(s *stepped) any { return age(s.c.full) },
+	"limited":   func(s *stepped) any { return age(s.c.limited) },
+	"took":      func(s *stepped) any { return s.took.Round(50 * time.Millisecond) },
+	"err": func(s *stepped) any {
+		for _, known := range []error{nil, limiter.ErrKeyBusy, context.DeadlineExceeded, errNoRoom, errClosed, os.ErrNotExist, logInUse{copying: true}} {
+			if errors.Is(s.err, known) {
+				return known
+			}
+		}
+		return sqlitecode.Of(s.err)
+	},
+}
+
+func TestLogAndFreePages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		rows        int
+		steps, want string
+	}{
+		{"a short log is not copied", 999, "write 999, tidy, run 9", "log=999/0, count=1, copying=false"},
+		{"a long log is copied", 1000, "write 1000, tidy, run 9", "log=1000/1000, count=3, copying=false"},
+		{"a copied log is not", 1000, "write 1000, copy, tidy, run 9", "count=1, writing=0"},
+		{"an emptied file stays empty", 1000, "tidy, run 1, write 1000, ms 10, empty, tidy, run 9", "size=0, count=2"},
+		{"writers pause for 500 frames", 500, "write 500, read, write 500, tidy, run 3, leave, run 9", "log=1000/1000, count=4, writing=0, copying=false"},
+		{"for 20 ms at most", 500, "write 500, read, write 500, tidy, run 3, ms 20", "writing=0, copying=true"},
+		{"and not before", 500, "write 500, read, write 500, tidy, run 3, less 20", "writing=1, copying=true"},
+		{"501 frames are copied before", 501, "write 500, read, write 501, tidy, run 3", "count=3, writing=0, pausing=true"},
+		{"it ends at a reader", 501, "write 500, read, write 501, tidy, run 9", "log=1001/500, count=4, pausing=false, copying=false"},
+		{"another process copies a long log", 3500, "write 3500, read, write 500, tidy, run 3, freeze, run 9", "count=4, writing=1, copying=false"},
+		{"writers wait for it up to 20 ms", 3500, "write 3500, read, write 500, tidy, run 3, freeze, run 9, ms 20", "writing=0"},
+		{"not for a shorter one", 3500, "write 3500, read, write 499, tidy, run 3, freeze, run 9", "count=4, writing=0"},
+		{"nor if nobody copies", 3500, "write 3500, read, write 500, tidy, run 3, run 9", "log=4000/3500, count=4, writing=0"},
+		{"nor if it is gone", 3500, "write 3500, read, write 500, tidy, run 3, leave, cut, run 9", "log=0/0, count=4, writing=0"},
+		{"the log is checked every 10 ms", 1000, "tidy, run 9, write 1000, less 10, tidy, run 9", "count=1"},
+		{"and as often again", 1000, "tidy, run 9, write 1000, ms 10, tidy, run 9, write 1000, ms 10, tidy, run 9", "log=1000/1000, count=7"},
+		{"nothing was written", 1000, "write 1000, unused, tidy, run 9", "count=0"},
+		{"the Store is closed", 1000, "write 1000, end, tidy, run 9", "count=0"},
+		{"one goroutine copies", 1000, "write 1000, tidy, ms 10, tidy, run 9", "count=3, copying=false"},
+		{"the file of the log is 16 MB", 1, "long 16777216, tidy", "journal_size_limit=-1"},
+		{"it loses a byte", 1, "long 16777217, tidy", "journal_size_limit=16777216"},
+		{"it loses a step", 1, "long 33554439, tidy", "journal_size_limit=16777223"},
+		{"it stays as it is in a closed pool", 1, "long 33554439, close, shorten", "err=<nil>"},
+		{"the writer copies 1,000 frames", 600, "write 500, read, write 600, copy, leave, write 400, rest", "log=1500/1500"},
+		{"the writer leaves more to the goroutine", 1001, "write 1001, rest", "log=1001/0"},
+		{"the log begins anew", 9, "write 9, restart", "log=9/9, restarted=0s, took=0s, blocked=1h0m0s"},
+		{"a reader leaves in time", 9, "write 9, read, write 9, leave 50, restart", "restarted=0s, took=50ms, blocked=1h0m0s"},
+		{"a reader stays", 9, "write 9, read, write 9, restart", "restarted=1h0m0s, took=50ms, blocked=0s"},
+		{"the next one does not wait", 9, "write 9, read, write 9, restart, less 99, restart", "took=0s, blocked=99ms"},
+		{"until later", 9, "write 9, read, write 9, restart, ms 100, restart", "took=50ms, blocked=0s"},
+		{"another process copies", 9, "write 9, freeze, restart", "restarted=1h0m0s, took=5s, blocked=1h0m0s"},
+		{"it copies for 200 ms", 9, "write 9, freeze, thaw 200, restart", "restarted=0s, took=200ms"},
+		{"it reads afterwards", 9, "write 9, read, write 9, freeze, thaw 200, restart", "restarted=1h0m0s, took=250ms, blocked=0s"},
+		{"the log has begun anew", 9, "write 9, restarted, less 100, restart", "log=9/0"},
+		{"100 ms ago", 9, "write 9, restarted, ms 100, restart", "log=9/9"},
+		{"a try meets a copy", 9, "write 9, freeze, try", "err=the log is in use, restarted=1h0m0s"},
+		{"a try meets a lock beside an empty log", 9, "lock, try", "err=5, restarted=1h0m0s"},
+		{"a try meets a closed pool", 9, "close, try", "err=limiter: not applied: the Store or its database is closed; make a new one"},
+		{"a small file grows by 64 pages", 1, "grow", "page_count=67, freelist_count=65, max_page_count=67, log=66/66"},
+		{"a larger file grows by an eighth", 1600, "grow", "freelist_count=205, max_page_count=1835"},
+		{"a large file grows by 512 pages", 4200, "grow", "freelist_count=517, max_page_count=4796"},
+		{"a file that keeps no free pages", 1, "vacuum 1, grow, ms 100, limit", "freelist_count=0, max_page_count=4294967294, limited=1h0m0s"},
+		{"a file that frees pages on demand", 1, "vacuum 2, grow", "freelist_count=0, max_page_count=4294967294"},
+		{"a table has the name", 1, "table, grow", "err=1, max_page_count=3, full=1h0m0s"},
+		{"another transaction is open", 1, "lock, grow", "err=5, full=1h0m0s"},
+		{"the file was removed", 1, "remove, grow", "err=file does not exist, full=1h0m0s"},
+		{"the pool is closed", 1, "close, grow", "err=limiter: not applied: the Store or its database is closed; make a new one"},
+		{"the disk has room once", 1600, "fill 200000, grow", "err=the disk is full, full=0s, max_page_count=1630, freelist_count=0"},
+		{"it is not tried again", 1, "fill 0, grow, less 100, fill 280000, grow", "err=the disk is full, full=99ms"},
+		{"until 100 ms later", 1600, "fill 0, grow, ms 100, fill 280000, grow", "err=<nil>, freelist_count=205"},
+		{"there is room, and none of it stays in use", 1, "fill 131072, room 131072, room 131072", "err=<nil>"},
+		{"there is a byte less than it takes", 1, "fill 131072, room 131073", "err=the disk is full"},
+		{"there is no directory", 1, "missing", "err=the disk is full"},
+		{"the directory may not be written", 1, "denied", "err=<nil>"},
+		{"the limit follows the file", 1, "unlimit, limit", "max_page_count=2, limited=0s"},
+		{"after 100 ms", 1, "limit, unlimit, less 100, limit", "max_page_count=4294967294, limited=99ms"},
+		{"and again", 1, "limit, unlimit, ms 100, limit", "max_page_count=2, limited=0s"},
+		{"a write is tried after each growth", 1, "attempt", "count=10, err=13"},
+		{"no growth is possible", 1, "filled, attempt", "count=2, err=13"},
+		{"the log took too long", 1, "attempt 1", "count=1, err=context deadline exceeded"},
+		{"the growth took too long", 1, "attempt 2", "count=2, err=context deadline exceeded"},
+		{"a growth that fails took too long", 1, "filled, attempt 2", "count=2, err=context deadline exceeded"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if strings.Contains(c.steps, "fill") {
+				dir = Tmpfs(t, 4<<20)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				s := newStepped(t, filepath.Join(dir, "app.db"), c.rows)
+				for step := range strings.SplitSeq(c.steps, ", ") {
+					step, number, _ := strings.Cut(step, " ")
+					n, _ := strconv.Atoi(number)
+					begin := time.Now()
+					steps[step](s, n)
+					s.took = time.Since(begin)
+					synctest.Wait()
+				}
+				for fact := range strings.SplitSeq(c.want, ", ") {
+					name, value, _ := strings.Cut(fact, "=")
+					find := facts[name]
+					if find == nil {
+						find = func(s *stepped) any { return s.pragma(name) }
+					}
+					testenv.Equal(t, fmt.Sprint(find(s)), value, name)
+				}
+				s.end()
+			})
+		})
+	}
+}
+
+func newStepped(t *testing.T, path string, rows int) *stepped {
+	store, err := Open(path)
+	testenv.Must(t, err)
+	other, err := sql.Open("sqlite", "file:"+path+"?_pragma=wal_autocheckpoint(0)")
+	testenv.Must(t, err)
+	s := &stepped{T: t, path: path, store: store, other: other}
+	s.exec(`PRAGMA page_size = 512; PRAGMA journal_mode = WAL; CREATE TABLE t (i INTEGER PRIMARY KEY, b);
+		WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO t SELECT i, zeroblob(470) FROM n; PRAGMA wal_checkpoint(TRUNCATE)`, rows)
+	_, writer, err := store.pools()
+	testenv.Must(t, err)
+	s.writer, s.reader = writer.(*rawPool), newRawPool(store.file, readerParams, 0, new(atomic.Int64))
+	store.reader = s.reader
+	s.c, err = s.writer.acquire()
+	testenv.Must(t, err)
+	s.writer.release(s.c)
+	return s
+}
+
+func (s *stepped) end() {
+	for range 9 {
+		s.run(1)
+		if len(s.store.writing) > 0 {
+			<-s.store.writing
+		}
+	}
+	if s.open != nil {
+		_ = s.open.Rollback()
+	}
+	_ = s.store.Close() // its file may be gone
+	testenv.Must(s, s.other.Close())
+}
+
+// LockCopies keeps all processes from copying the log, as one that copies it does.
+func LockCopies(t *testing.T, path string) (unlock func()) {
+	t.Helper()
+	const (
+		checkpointLock = 121 // the byte of -shm that a connection locks while it copies: WAL_CKPT_LOCK
+		lockOpenFile   = 37  // F_OFD_SETLK of fcntl: unlike F_SETLK, it also keeps this process out
+	)
+	shared, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
+	testenv.Must(t, err)
+	t.Cleanup(func() { _ = shared.Close() }) // closing it earlier would drop SQLite's locks in this process
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
+	testenv.Must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
+	return func() {
+		lock.Type = syscall.F_UNLCK
+		testenv.Must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
+	}
+}
+
+// Fill writes a file until nothing more goes onto the disk.
+func Fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	testenv.Must(t, err)
+	defer f.Close()
+	for block := make([]byte, 4096); err == nil; {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+// Tmpfs returns a directory that is a filesystem of its own.
+func Tmpfs(t *testing.T, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
+		testenv.Unavailable(t, "tmpfs", err)
+	}
+	t.Cleanup(func() { testenv.Must(t, syscall.Unmount(dir, 0)) })
+	return dir
+}
+
+// AsNobody calls f in a thread of its own that has the rights of the account nobody. A lone take runs in
+// its caller's goroutine.
+func AsNobody(t *testing.T, f func()) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		f()
+		return
+	}
+	const nobody = 65534
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	testenv.Must(t, syscall.Setfsuid(nobody))
+	defer func() { testenv.Must(t, syscall.Setfsuid(0)) }()
+	f()
+}
