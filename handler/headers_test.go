@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -32,7 +33,7 @@ func TestHeadersAreIndependent(t *testing.T) {
 	testenv.Equal(t, policies, []string{`"l";q=9;w=1`, `"l";q=9;w=1`}, "RateLimit-Policy")
 }
 
-func TestFieldsOfAPolicyAndItsState(t *testing.T) {
+func TestFieldItems(t *testing.T) {
 	t.Parallel()
 	window, wide := limiter.FixedWindow{Limit: 100, Window: time.Minute}, limiter.FixedWindow{Limit: 1 << 60, Window: time.Hour}
 	short := limiter.FixedWindow{Limit: 5, Window: 10 * time.Millisecond}
@@ -52,6 +53,7 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 		res.Policy = p
 		return res
 	}
+	inFlight := limiter.InFlight{Limit: 1, Hold: time.Second}
 	for _, c := range []struct {
 		name                 string
 		policy               limiter.Policy
@@ -73,40 +75,75 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 		{"a policy that decided", bucket, decidedBy(window, passed(100, 99, time.Minute)), windowField, `"fake";r=99;t=60`, ""},
 		{"the own policy decided", bucket, decidedBy(bucket, passed(10, 10, 0)), bucketField, `"fake";r=10`, ""},
 		{"what is no policy decided", bucket, decidedBy(&window, passed(10, 10, 0)), bucketField, `"fake";r=10`, ""},
+		{"a policy without fields decided", bucket, decidedBy(inFlight, passed(10, 10, 0)), bucketField, `"fake";r=10`, ""},
 		{"more than an Integer can say", wide, passed(1<<60, 1<<60-1, time.Hour), wideField, `"fake";r=999999999999999;t=3600`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.result.Source = limiter.SourceStore
-			resp := ask(handler.New(&fixedLimiter{policy: c.policy, result: c.result}, oneKey)(&nextHandler{}))
-			wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": c.fields, "RateLimit": c.quota, "Retry-After": c.retry})
+			l := &fixedLimiter{policy: c.policy, result: c.result}
+			wantHeaders(t, ask(handler.New(l, oneKey)(&nextHandler{})).header, map[string]string{
+				"RateLimit-Policy": c.fields, "RateLimit": c.quota, "Retry-After": c.retry,
+				"X-RateLimit-Limit": "", "Access-Control-Expose-Headers": "",
+			})
+			wantItems(t, l, c.result, c.fields, c.quota)
 		})
+	}
+	unknown := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
+	wantItems(t, &fixedLimiter{}, limiter.Result{}, `"fake";q=10;w=1`, "") // was not asked
+	wantItems(t, &fixedLimiter{}, unknown, `"fake";q=10;w=1`, "")
+	wantItems(t, &fixedLimiter{}, passed(1, 1, 0), `"fake";q=10;w=1`, `"fake";r=1`) // tells no source
+	wantItems(t, &fixedLimiter{name: "a-Z_0.9:/x"}, passed(9, 9, 0), `"a-Z_0.9:/x";q=10;w=1`, `"a-Z_0.9:/x";r=9`)
+	wantItems(t, &fixedLimiter{name: `say "\n"`}, passed(9, 9, 0), `"say \"\\n\"";q=10;w=1`, `"say \"\\n\"";r=9`)
+	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, unknown) })
+}
+
+// wantItems checks the items of a decision.
+func wantItems(t *testing.T, l handler.Limiter, res limiter.Result, wantPolicy, wantQuota string) {
+	t.Helper()
+	policy, quota := handler.FieldItems(l, res)
+	testenv.Equal(t, []string{policy, quota}, []string{wantPolicy, wantQuota}, "the items of", l.Name(), "for", res)
+}
+
+// wantLegacy checks the headers of a decision that was made now.
+func wantLegacy(t *testing.T, p limiter.Policy, res limiter.Result, used string, reset time.Time) {
+	t.Helper()
+	res.Source = limiter.SourceStore
+	resp := ask(handler.New(&fixedLimiter{policy: p, result: res}, oneKey, handler.LegacyHeaders())(&nextHandler{}))
+	wantHeaders(t, resp.header, map[string]string{
+		"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": strconv.FormatInt(res.Remaining, 10), "X-RateLimit-Used": used,
+		"X-RateLimit-Reset": strconv.FormatInt(reset.Unix(), 10), "X-RateLimit-Resource": "fake",
+	})
+	if t.Failed() {
+		t.Fatalf("of %+v, decided at %v", res, time.Now())
 	}
 }
 
-func TestLegacyHeaders(t *testing.T) {
+func TestResetOfAWindow(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	hour := now.Truncate(time.Hour).Add(time.Hour)
-	for _, c := range []struct {
-		policy                 limiter.Policy
-		result                 limiter.Result
-		limit, remaining, used string
-		reset                  time.Time
-	}{
-		{limiter.FixedWindow{Limit: 60, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: time.Until(hour)}, "60", "50", "10", hour},
-		{limiter.PerMinute(60), limiter.Result{Limit: 60, ResetAfter: time.Minute, RetryAfter: time.Second}, "60", "0", "60", now.Add(time.Minute)},
-		{limiter.CalendarWindow{Limit: 1, Period: limiter.Month}, limiter.Result{Limit: 1, Used: 1, ResetAfter: 90 * time.Hour}, "1", "0", "1", now.Add(90 * time.Hour)},
-	} {
-		c.result.Source = limiter.SourceStore
-		resp := ask(handler.New(&fixedLimiter{policy: c.policy, result: c.result}, oneKey, handler.LegacyHeaders())(&nextHandler{}))
-		wantHeaders(t, resp.header, map[string]string{
-			"X-RateLimit-Limit": c.limit, "X-RateLimit-Remaining": c.remaining, "X-RateLimit-Used": c.used, "X-RateLimit-Resource": "fake",
-		})
-		reset, err := strconv.ParseInt(resp.header.Get("X-RateLimit-Reset"), 10, 64)
-		if late := time.Unix(reset, 0).Sub(c.reset); err != nil || late < 0 || late > time.Minute {
-			t.Errorf("%T: X-RateLimit-Reset is %v, want %v", c.policy, time.Unix(reset, 0), c.reset)
+	window := limiter.FixedWindow{Limit: 60, Window: 10 * time.Minute}
+	for _, skew := range []time.Duration{-20 * time.Second, -time.Second, -time.Nanosecond, 0, 1, 400 * time.Millisecond, 20 * time.Second} {
+		for _, left := range []time.Duration{1, time.Second, 9 * time.Minute, 10 * time.Minute} {
+			synctest.Test(t, func(t *testing.T) {
+				end := time.Now().Add(20 * time.Minute) // the bubble begins at midnight
+				<-time.After(20*time.Minute - left + skew)
+				wantLegacy(t, window, limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}, "10", end)
+			})
 		}
 	}
+}
+
+func TestResetOfABucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(time.Second)
+		now := time.Now()
+		for after, want := range map[time.Duration]time.Duration{0: 0, 1: time.Second, time.Second: time.Second, time.Second + 1: 2 * time.Second} {
+			wantLegacy(t, perMinute, limiter.Result{Limit: 60, ResetAfter: after}, "60", now.Add(want))
+		}
+		unused, month := limiter.FixedWindow{Limit: 60, Window: time.Minute}, limiter.CalendarWindow{Limit: 60, Period: limiter.Month}
+		wantLegacy(t, unused, limiter.Result{Allowed: true, Limit: 60, Remaining: 60}, "0", now)
+		wantLegacy(t, month, limiter.Result{Limit: 60, Used: 60, ResetAfter: 90 * time.Hour}, "60", now.Add(90*time.Hour))
+	})
 }
 
 func TestLegacyHeadersOfTheTightestLimit(t *testing.T) {
@@ -213,31 +250,6 @@ func TestFieldsOfThePolicyThatDecided(t *testing.T) {
 			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit,
 		})
 	}
-}
-
-func TestFieldItems(t *testing.T) {
-	t.Parallel()
-	used := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Second, Source: limiter.SourceStore}
-	chosen, inFlight := used, used
-	chosen.Policy, inFlight.Policy = limiter.PerMinute(20), limiter.InFlight{Limit: 1, Hold: time.Second}
-	for _, test := range []struct {
-		what, name    string
-		result        limiter.Result
-		policy, quota string
-	}{
-		{"a decision", "a-Z_0.9:/x", used, `"a-Z_0.9:/x";q=10;w=1`, `"a-Z_0.9:/x";r=9;t=1`},
-		{"a name that must be escaped", `say "\n"`, used, `"say \"\\n\"";q=10;w=1`, `"say \"\\n\"";r=9;t=1`},
-		{"a limiter that was not asked", "l", limiter.Result{}, `"l";q=10;w=1`, ""},
-		{"a failure policy", "l", limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, `"l";q=10;w=1`, ""},
-		{"the policy that decided", "l", chosen, `"l";q=20;w=60`, `"l";r=9;t=1`},
-		{"a policy without fields", "l", inFlight, `"l";q=10;w=1`, `"l";r=9;t=1`},
-		{"a limiter that tells no source", "l", limiter.Result{Allowed: true, Limit: 1, Remaining: 1}, `"l";q=10;w=1`, `"l";r=1`},
-	} {
-		l := &fixedLimiter{name: test.name}
-		policy, quota := handler.FieldItems(l, test.result)
-		testenv.Equal(t, []string{policy, quota}, []string{test.policy, test.quota}, test.what)
-	}
-	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, used) })
 }
 
 func TestRetryAfterIsTheLongestWait(t *testing.T) {
