@@ -191,37 +191,26 @@ func FuzzAddressHeader(f *testing.F) {
 	})
 }
 
-// item is one policy, or its state, as an independent parser reads it.
-type item struct {
-	name   string
-	params map[string]int64
-}
-
-// parse reads a field as a List of Strings with Integers for parameters.
-func parse(t *testing.T, lines []string) (items []item) {
+// parse reads a field by an independent parser: as a List of one String, with Integers for parameters.
+func parse(t *testing.T, lines []string) map[string]int64 {
 	t.Helper()
 	list, err := httpsfv.UnmarshalList(lines)
-	if err != nil {
-		t.Fatalf("%q is no List: %v", lines, err)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%q is no List of one member: %v", lines, err)
 	}
-	for _, member := range list {
-		read, ok := member.(httpsfv.Item)
-		if !ok {
-			t.Fatalf("%q has a member that is no Item: %T", lines, member)
-		}
-		i := item{params: map[string]int64{}}
-		if i.name, ok = read.Value.(string); !ok {
-			t.Fatalf("%q has an item that is no String: %T", lines, read.Value)
-		}
-		for _, name := range read.Params.Names() {
-			value, _ := read.Params.Get(name)
-			if i.params[name], ok = value.(int64); !ok {
-				t.Fatalf("%q: %s is no Integer: %T", lines, name, value)
-			}
-		}
-		items = append(items, i)
+	item, ok := list[0].(httpsfv.Item)
+	if !ok || item.Value != "l" {
+		t.Fatalf("the member of %q is no Item with the String l", lines)
 	}
-	return items
+	params := map[string]int64{}
+	for _, name := range item.Params.Names() {
+		value, _ := item.Params.Get(name)
+		n, ok := value.(int64)
+		if params[name] = n; !ok {
+			t.Fatalf("%q: %s is no Integer: %T", lines, name, value)
+		}
+	}
+	return params
 }
 
 // FuzzFields checks the fields for any policy and any use of it. An independent parser can read them, and
@@ -262,12 +251,9 @@ func FuzzFields(f *testing.F) {
 
 func checkFields(t *testing.T, c *clock, l *limiter.Limiter, resp reply, cost int64) {
 	t.Helper()
-	policies, quotas := parse(t, resp.header.Values("RateLimit-Policy")), parse(t, resp.header.Values("RateLimit"))
-	if len(policies) != 1 || len(quotas) != 1 || policies[0].name != "l" || quotas[0].name != "l" {
-		t.Fatalf("policies %v, quotas %v", policies, quotas)
-	}
-	q, w, r := policies[0].params["q"], policies[0].params["w"], quotas[0].params["r"]
-	length, hasT := quotas[0].params["t"]
+	policy, quota := parse(t, resp.header.Values("RateLimit-Policy")), parse(t, resp.header.Values("RateLimit"))
+	q, w, r := policy["q"], policy["w"], quota["r"]
+	length, hasT := quota["t"]
 	if q < 1 || w < 1 || r < 0 || r > q || hasT && length < 1 || r == 0 && !hasT {
 		t.Errorf("q=%d w=%d r=%d t=%d (there: %v)", q, w, r, length, hasT)
 	}

@@ -21,30 +21,6 @@ import (
 
 var perMinute = limiter.PerMinute(60)
 
-func TestRefusal(t *testing.T) {
-	t.Parallel()
-	next := &nextHandler{}
-	l := newLimiter(t, newClock(), "search", limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 90 * time.Second})
-	h := handler.New(l, handler.ClientIP())(next)
-	for _, status := range []int{http.StatusTeapot, http.StatusTooManyRequests} {
-		resp, retry, body := ask(h), "", map[string]any(nil)
-		if status == http.StatusTooManyRequests {
-			retry, body = "90", map[string]any{
-				"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
-				"title":             "Request cannot be satisfied as assigned quota has been exceeded",
-				"status":            429.0,
-				"violated-policies": []any{"search"},
-			}
-		}
-		testenv.Equal(t, wantStatus(t, resp, status), body, "the problem")
-		wantHeaders(t, resp.header, map[string]string{
-			"RateLimit-Policy": `"search";q=1;w=90`, "RateLimit": `"search";r=0;t=90`, "Retry-After": retry,
-			"X-RateLimit-Limit": "", "Access-Control-Expose-Headers": "",
-		})
-	}
-	testenv.Equal(t, next.calls, 1, "calls of the handler")
-}
-
 func TestNoDecisionIsNeverAPass(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -119,20 +95,6 @@ func TestResultFromContext(t *testing.T) {
 	if res, ok := handler.ResultFromContext(t.Context()); ok || res != (limiter.Result{}) {
 		t.Errorf("a context without a decision has %+v", res)
 	}
-}
-
-// A copy would lose http.Flusher, http.Hijacker and others.
-func TestResponseWriter(t *testing.T) {
-	t.Parallel()
-	w := httptest.NewRecorder()
-	rates, inFlight := newLimiter(t, newClock(), "l", perMinute), oneAtATime(t, memory.New())
-	next := http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
-		if got != http.ResponseWriter(w) {
-			t.Errorf("the handler got a %T, want the ResponseWriter of the server", got)
-		}
-	})
-	h := handler.New(rates, oneKey)(handler.NewConcurrency(inFlight, oneKey)(next))
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 }
 
 func TestConcurrentRequests(t *testing.T) {

@@ -78,10 +78,7 @@ func (l *fixedLimiter) AllowN(_ context.Context, _ string, n int64) (limiter.Res
 func (l *fixedLimiter) Name() string { return cmp.Or(l.name, "fake") }
 
 func (l *fixedLimiter) Policy() limiter.Policy {
-	if l.policy == nil {
-		return limiter.PerSecond(10)
-	}
-	return l.policy
+	return cmp.Or[limiter.Policy](l.policy, limiter.PerSecond(10))
 }
 
 func fails(err error) *fixedLimiter {
@@ -155,8 +152,6 @@ func wantHeaders(t *testing.T, h http.Header, want map[string]string) {
 	}
 }
 
-var _ handler.Limiter = (*limiter.Limiter)(nil)
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeStore is a store in memory that counts operations. fails is called with each of them and how many of
@@ -226,12 +221,4 @@ func left(t *testing.T, rules []handler.Rule) (left []int64) {
 		left = append(left, res.Remaining)
 	}
 	return left
-}
-
-func violated(problem map[string]any) (names []string) {
-	list, _ := problem["violated-policies"].([]any)
-	for _, name := range list {
-		names = append(names, name.(string))
-	}
-	return names
 }
