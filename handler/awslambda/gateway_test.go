@@ -165,13 +165,9 @@ func (g *gateway) answer(t *testing.T, h lambda.Handler, payload []byte) reply {
 
 func (g *gateway) payload(t *testing.T, r *http.Request) []byte {
 	t.Helper()
-	body := ""
-	if r.Body != nil {
-		b, err := io.ReadAll(r.Body)
-		must(t, err)
-		body = string(b)
-	}
-	payload, err := json.Marshal(g.event(r, body))
+	body, err := io.ReadAll(r.Body)
+	must(t, err)
+	payload, err := json.Marshal(g.event(r, string(body)))
 	must(t, err)
 	return payload
 }

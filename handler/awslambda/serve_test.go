@@ -25,25 +25,17 @@ import (
 
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	header := make(map[string]string)
 	for name, lines := range r.Header {
 		if !strings.HasPrefix(name, "X-Forwarded-") && name != "Content-Length" {
 			header[name] = strings.Join(lines, ",")
 		}
 	}
-	var cookies []string
-	for _, c := range r.Cookies() {
-		cookies = append(cookies, c.String())
-	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"method": r.Method, "path": r.URL.Path, "escaped": r.URL.EscapedPath(), "raw": r.URL.RawPath,
-		"uri": r.RequestURI, "query": r.URL.Query(), "host": r.Host, "header": header, "cookies": cookies,
-		"body": body, "length": r.ContentLength, "proto": r.Proto, "major": r.ProtoMajor, "minor": r.ProtoMinor,
+		"uri": r.RequestURI, "query": r.URL.Query(), "host": r.Host, "header": header,
+		"body": body, "failed": err != nil, "length": r.ContentLength, "proto": r.Proto, "major": r.ProtoMajor, "minor": r.ProtoMinor,
 	})
 }
 
