@@ -123,10 +123,7 @@ func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, client) 
 // call makes a unary call with pairs of metadata, and returns the header of its answer.
 func call(t testing.TB, client client, pairs ...string) (metadata.MD, error) {
 	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
-	var header metadata.MD
-	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header))
-	return header, err
+	return kinds[0].call(metadata.AppendToOutgoingContext(t.Context(), pairs...), client)
 }
 
 // messages are all that clients learn about a call without a decision.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -135,10 +136,9 @@ func (b broken) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 }
 
 // hung is a store that returns only when the caller leaves.
-type hung struct{ reached chan struct{} }
+type hung struct{}
 
-func (h hung) Do(ctx context.Context, _ limiter.Op) (limiter.State, error) {
-	h.reached <- struct{}{}
+func (hung) Do(ctx context.Context, _ limiter.Op) (limiter.State, error) {
 	<-ctx.Done()
 	return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
 }
@@ -185,19 +185,16 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 
 func TestCallerThatLeaves(t *testing.T) {
 	t.Parallel()
-	store := hung{make(chan struct{})}
 	onError := grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { t.Errorf("OnError got %v", err) })
-	limit := grpclimiter.New(atStore(t, store, limiter.WithTimeout(time.Minute)), oneKey, grpclimiter.FailOpen(), onError)
 	next := func(context.Context, any) (any, error) { return nil, errors.New("the service is called") }
-	for _, want := range []codes.Code{codes.Canceled, codes.DeadlineExceeded} {
-		deadline := map[codes.Code]time.Duration{codes.Canceled: time.Hour, codes.DeadlineExceeded: 20 * time.Millisecond}[want]
-		ctx, cancel := context.WithTimeout(t.Context(), deadline)
-		defer cancel()
-		go func() {
-			if <-store.reached; want == codes.Canceled {
-				cancel()
-			}
-		}()
-		wantCode(t, testenv.ErrorOf(limit.Unary(ctx, nil, &grpc.UnaryServerInfo{}, next)), want, 0)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := atStore(t, hung{}, limiter.WithTimeout(time.Minute))
+		limit := grpclimiter.New(l, oneKey, grpclimiter.FailOpen(), onError)
+		for leaves, want := range map[time.Duration]codes.Code{time.Millisecond: codes.Canceled, time.Hour: codes.DeadlineExceeded} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			defer time.AfterFunc(leaves, cancel).Stop()
+			wantCode(t, testenv.ErrorOf(limit.Unary(ctx, nil, &grpc.UnaryServerInfo{}, next)), want, 0)
+		}
+	})
 }
