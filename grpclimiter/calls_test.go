@@ -247,7 +247,7 @@ func TestLateRefund(t *testing.T) {
 
 func TestFailedRefundIsReported(t *testing.T) {
 	t.Parallel()
-	l := atStore(t, broken{memory.New(), limiter.OpRefund, errDown})
+	l := newOn(t, broken{memory.New(), limiter.OpRefund, errDown}, newClock(), "api", limiter.PerMinute(5))
 	var seen []error
 	_, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.ChargeFailures(),
 		grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { seen = append(seen, err) })))

@@ -143,11 +143,6 @@ func (hung) Do(ctx context.Context, _ limiter.Op) (limiter.State, error) {
 	return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
 }
 
-func atStore(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Limiter {
-	t.Helper()
-	return newOn(t, store, newClock(), "api", limiter.PerMinute(5), opts...)
-}
-
 var (
 	errDown  = fmt.Errorf("%w: dial tcp db7.internal:5432", limiter.ErrNotApplied)
 	errLost  = fmt.Errorf("%w: dial tcp db7.internal:5432", limiter.ErrOutcomeUnknown)
@@ -166,7 +161,8 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 						t.Errorf("OnError got the method %s", call.FullMethod)
 					}
 				})
-				s, client := serve(t, grpclimiter.New(atStore(t, broken{memory.New(), limiter.OpTake, failure}), oneKey, onError))
+				l := newOn(t, broken{memory.New(), limiter.OpTake, failure}, newClock(), "api", limiter.PerMinute(5))
+				s, client := serve(t, grpclimiter.New(l, oneKey, onError))
 				header, err := kind.call(t.Context(), client)
 				wantCode(t, err, codes.Unavailable, time.Second)
 				wantHeader(t, header, "", "", "1")
@@ -188,9 +184,9 @@ func TestCallerThatLeaves(t *testing.T) {
 	onError := grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { t.Errorf("OnError got %v", err) })
 	next := func(context.Context, any) (any, error) { return nil, errors.New("the service is called") }
 	synctest.Test(t, func(t *testing.T) {
-		l := atStore(t, hung{}, limiter.WithTimeout(time.Minute))
+		l := newOn(t, hung{}, newClock(), "api", limiter.PerMinute(5), limiter.WithTimeout(time.Minute))
 		limit := grpclimiter.New(l, oneKey, grpclimiter.FailOpen(), onError)
-		for leaves, want := range map[time.Duration]codes.Code{time.Millisecond: codes.Canceled, time.Hour: codes.DeadlineExceeded} {
+		for want, leaves := range map[codes.Code]time.Duration{codes.Canceled: 1, codes.DeadlineExceeded: time.Hour} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			defer time.AfterFunc(leaves, cancel).Stop()
