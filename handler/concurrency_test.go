@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,7 +179,7 @@ func TestRatesInside(t *testing.T) {
 	})
 	h := handler.NewConcurrency(c, oneKey)(rates(mux))
 	h.ServeHTTP(w, r)
-	testenv.Equal(t, []any{w.Code, r.Pattern}, []any{http.StatusOK, "GET /"}, "the status, and the pattern that middleware outside of both sees")
+	testenv.Equal(t, []any{w.Code, r.Pattern}, []any{http.StatusOK, "GET /"}, "the status, and the pattern outside of both")
 	resp := ask(h)
 	wantStatus(t, resp, http.StatusTooManyRequests)
 	wantHeaders(t, resp.header, map[string]string{"Retry-After": "3600", "RateLimit": `"rate";r=0;t=3600`, "RateLimit-Policy": `"rate";q=1;w=3600`})
@@ -245,10 +246,7 @@ func TestNoDecisionInFlight(t *testing.T) {
 
 func TestFailedRelease(t *testing.T) {
 	t.Parallel()
-	always := make([]error, 100)
-	for i := range always {
-		always[i] = limiter.ErrNotApplied
-	}
+	always := slices.Repeat([]error{limiter.ErrNotApplied}, 100)
 	for name, test := range map[string]struct {
 		releases []error
 		hangs    bool

@@ -126,7 +126,8 @@ func TestResetOfAWindow(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				end := time.Now().Add(20 * time.Minute) // the bubble begins at midnight
 				<-time.After(20*time.Minute - left + skew)
-				wantLegacy(t, window, limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}, "10", end)
+				res := limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}
+				wantLegacy(t, window, res, "10", end)
 			})
 		}
 	}
@@ -137,11 +138,13 @@ func TestResetOfABucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		<-time.After(time.Second)
 		now := time.Now()
-		for after, want := range map[time.Duration]time.Duration{0: 0, 1: time.Second, time.Second: time.Second, time.Second + 1: 2 * time.Second} {
-			wantLegacy(t, perMinute, limiter.Result{Limit: 60, ResetAfter: after}, "60", now.Add(want))
+		for after, seconds := range map[time.Duration]int64{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2} {
+			reset := now.Add(time.Duration(seconds) * time.Second)
+			wantLegacy(t, perMinute, limiter.Result{Limit: 60, ResetAfter: after}, "60", reset)
 		}
-		unused, month := limiter.FixedWindow{Limit: 60, Window: time.Minute}, limiter.CalendarWindow{Limit: 60, Period: limiter.Month}
-		wantLegacy(t, unused, limiter.Result{Allowed: true, Limit: 60, Remaining: 60}, "0", now)
+		window := limiter.FixedWindow{Limit: 60, Window: time.Minute}
+		wantLegacy(t, window, limiter.Result{Allowed: true, Limit: 60, Remaining: 60}, "0", now) // unused
+		month := limiter.CalendarWindow{Limit: 60, Period: limiter.Month}
 		wantLegacy(t, month, limiter.Result{Limit: 60, Used: 60, ResetAfter: 90 * time.Hour}, "60", now.Add(90*time.Hour))
 	})
 }

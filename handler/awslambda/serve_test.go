@@ -34,8 +34,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"method": r.Method, "path": r.URL.Path, "escaped": r.URL.EscapedPath(), "raw": r.URL.RawPath,
-		"uri": r.RequestURI, "query": r.URL.Query(), "host": r.Host, "header": header,
-		"body": body, "failed": err != nil, "length": r.ContentLength, "proto": r.Proto, "major": r.ProtoMajor, "minor": r.ProtoMinor,
+		"uri": r.RequestURI, "query": r.URL.Query(), "host": r.Host, "header": header, "failed": err != nil,
+		"body": body, "length": r.ContentLength, "proto": r.Proto, "major": r.ProtoMajor, "minor": r.ProtoMinor,
 	})
 }
 
