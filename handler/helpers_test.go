@@ -154,8 +154,8 @@ func wantHeaders(t *testing.T, h http.Header, want map[string]string) {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeStore is a store in memory that counts operations. fails is called with each of them and how many of
-// its kind came so far. The operation is not carried out if it returns an error.
+// fakeStore is a store in memory that counts operations. fails, if set, is called with each of them and how many
+// of its kind came so far. The operation is not carried out if it returns an error.
 type fakeStore struct {
 	*memory.Store
 	fails func(ctx context.Context, op limiter.Op, n int) error
@@ -166,10 +166,7 @@ type fakeStore struct {
 }
 
 func newFakeStore() *fakeStore {
-	return &fakeStore{
-		Store: memory.New(), sent: map[limiter.OpKind]int{},
-		fails: func(context.Context, limiter.Op, int) error { return nil },
-	}
+	return &fakeStore{Store: memory.New(), sent: map[limiter.OpKind]int{}}
 }
 
 func (s *fakeStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
@@ -177,8 +174,10 @@ func (s *fakeStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error
 	s.sent[op.Kind]++
 	n := s.sent[op.Kind]
 	s.mu.Unlock()
-	if err := s.fails(ctx, op, n); err != nil {
-		return limiter.State{}, err
+	if s.fails != nil {
+		if err := s.fails(ctx, op, n); err != nil {
+			return limiter.State{}, err
+		}
 	}
 	return s.Store.Do(ctx, op)
 }

@@ -103,7 +103,7 @@ func TestAddressesShareAKeyByPrefix(t *testing.T) {
 			b, err := key(request(netip.AddrPortFrom(netip.AddrFrom16(other), 443).String()))
 			must(t, err)
 			if same := bit >= bits; same != (a == b) {
-				t.Errorf("keys %q and %q of addresses that differ in bit %d, by %d bits", a, b, bit, bits)
+				t.Fatalf("keys %q and %q of addresses that differ in bit %d, by %d bits", a, b, bit, bits)
 			}
 		}
 	}
