@@ -14,7 +14,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
-	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -37,13 +36,11 @@ func renames(suffixes ...string) move {
 
 // SQLite notices none of these. Windows removes no file that a process has open.
 var moves = map[string]move{
-	"removed":                     {away: func(t *testing.T, path string) { must(t, os.Remove(path)) }},
-	"renamed":                     renames(""),
-	"renamed with its companions": renames("", "-wal", "-shm"),
-	"without its -wal":            renames("-wal"),
-	"without its -shm":            {away: func(t *testing.T, path string) { must(t, os.Remove(path+"-shm")) }},
-	"emptied":                     {away: func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }},
-	"with an emptied -shm":        {away: func(t *testing.T, path string) { must(t, os.Truncate(path+"-shm", 0)) }},
+	"removed":          {away: func(t *testing.T, path string) { must(t, os.Remove(path)) }},
+	"renamed":          renames(""),
+	"without its -wal": renames("-wal"),
+	"without its -shm": {away: func(t *testing.T, path string) { must(t, os.Remove(path+"-shm")) }},
+	"emptied":          {away: func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }},
 	"replaced by another database": {
 		away: func(t *testing.T, path string) {
 			must(t, openPath(t, path+".other").Close())
@@ -52,10 +49,6 @@ var moves = map[string]move{
 		},
 		back: renames("").back,
 	},
-	"replaced by an empty file": {away: func(t *testing.T, path string) {
-		must(t, os.Remove(path))
-		must(t, os.WriteFile(path, nil, 0o600))
-	}},
 	"with another -wal": {away: func(t *testing.T, path string) {
 		must(t, os.Remove(path+"-wal"))
 		must(t, os.WriteFile(path+"-wal", nil, 0o600))
@@ -284,28 +277,4 @@ func TestLinkLeadsElsewhere(t *testing.T) {
 	must(t, os.Symlink(filepath.Dir(path), beside))
 	allow(t, newLimiter(t, openPath(t, beside+"/../up.db"), "l", day), "key")
 	must(t, testenv.ErrorOf(os.Stat(beside+"/../up.db")))
-}
-
-// The goose command line makes files that are not in WAL mode. The files -wal and -shm come into being
-// when a Store opens one.
-func TestCompanionsOfAFileWithoutWAL(t *testing.T) {
-	t.Parallel()
-	for _, suffix := range []string{"-wal", "-shm"} {
-		t.Run(suffix, func(t *testing.T) {
-			skipShort(t, "it waits for the next look at the file")
-			t.Parallel()
-			path := movable(t)
-			must(t, migrations.Up(t.Context(), migrations.SQLite, openDB(t, path, "")))
-			l := newLimiter(t, openOnly(t, path), "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
-			// The files are there after the first take. The store has looked at them when it has taken again
-			// after some time, however slow the first take was.
-			allow(t, l, "key")
-			for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; {
-				allow(t, l, "key")
-			}
-			allow(t, l, "key")
-			must(t, os.Remove(path+suffix))
-			missed(t, l)
-		})
-	}
 }
