@@ -14,7 +14,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// A full disk stops new keys, and nothing else.
+// A full disk stops new keys.
 func TestFaultsOfAFullDisk(t *testing.T) {
 	skipShort(t, "it fills disks")
 	disk := sqlite.Tmpfs(t, 16<<20)

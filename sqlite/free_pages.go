@@ -16,7 +16,7 @@ import (
 // has, if the database file has a place for each page. Then the Store can decide keys that have a
 // row. The writer of a Store of [Open] maintains this: it takes new pages only from the free ones in
 // the file (limit), and adds free pages when there are none (grow). If the disk has no room for those, SQLite
-// rejects what needs a new page: new keys.
+// rejects what needs a new page: new keys, and seldom a row that has become longer.
 
 // attemptWrite is attempt for an f that writes through p and leaves no transaction open. If the
 // disk is full, it makes room and calls f again.
