@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,51 +91,43 @@ func (r faultyRows) Next(columns []driver.Value) error {
 	return r.call(func() error { return r.Rows.Next(columns) })
 }
 
+type subject struct {
+	*Store
+	bucket, window *limiter.Limiter
+}
+
 // operation is what a caller does. The bucket and the window have 6 of 10 units left.
 type operation struct {
 	name   string
 	queued bool // it waits for its turn to write
-	do     func(ctx context.Context, s *Store, bucket, window *limiter.Limiter) (answer any, err error)
+	do     func(ctx context.Context, s subject) (answer any, err error)
 	want   any    // the answer
 	after  string // what the bucket and the window have then, and whether the expired row is there
 }
 
 func left(r limiter.Result, err error) (any, error) { return r.Remaining, err }
 
-func take(n int64) func(context.Context, *Store, *limiter.Limiter, *limiter.Limiter) (any, error) {
-	return func(ctx context.Context, _ *Store, bucket, _ *limiter.Limiter) (any, error) {
-		return left(bucket.AllowN(ctx, "key", n))
-	}
+func take(n int64) func(context.Context, subject) (any, error) {
+	return func(ctx context.Context, s subject) (any, error) { return left(s.bucket.AllowN(ctx, "key", n)) }
 }
 
 var operations = []operation{
 	{"a take", false, take(1), int64(5), "5 6 true"},
 	{"a take that waits", true, take(1), int64(5), "5 6 true"},
 	{"a refusal", false, take(7), int64(6), "6 6 true"},
-	{"a take of a window", true, func(ctx context.Context, _ *Store, _, window *limiter.Limiter) (any, error) {
-		return left(window.Allow(ctx, "key"))
-	}, int64(5), "6 5 true"},
-	{"a charge", true, func(ctx context.Context, _ *Store, bucket, _ *limiter.Limiter) (any, error) {
-		return left(bucket.Charge(ctx, "key", 3))
-	}, int64(3), "3 6 true"},
-	{"a look", false, func(ctx context.Context, _ *Store, bucket, _ *limiter.Limiter) (any, error) {
-		return left(bucket.Peek(ctx, "key"))
-	}, int64(6), "6 6 true"},
-	{"takes of both", false, func(ctx context.Context, _ *Store, bucket, window *limiter.Limiter) (any, error) {
-		all, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: bucket, Key: "key"}, limiter.Claim{Limiter: window, Key: "key"})
+	{"a take of a window", true, func(ctx context.Context, s subject) (any, error) { return left(s.window.Allow(ctx, "key")) }, int64(5), "6 5 true"},
+	{"a charge", true, func(ctx context.Context, s subject) (any, error) { return left(s.bucket.Charge(ctx, "key", 3)) }, int64(3), "3 6 true"},
+	{"a look", false, func(ctx context.Context, s subject) (any, error) { return left(s.bucket.Peek(ctx, "key")) }, int64(6), "6 6 true"},
+	{"takes of both", false, func(ctx context.Context, s subject) (any, error) {
+		all, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: s.bucket, Key: "key"}, limiter.Claim{Limiter: s.window, Key: "key"})
 		return all.Allowed, err
 	}, true, "5 5 true"},
-	{"a check", false, func(ctx context.Context, s *Store, _, _ *limiter.Limiter) (any, error) {
-		return nil, s.Check(ctx)
-	}, nil, "6 6 true"},
-	{"overrides", false, func(ctx context.Context, s *Store, _, _ *limiter.Limiter) (any, error) {
+	{"a check", false, func(ctx context.Context, s subject) (any, error) { return nil, s.Check(ctx) }, nil, "6 6 true"},
+	{"overrides", false, func(ctx context.Context, s subject) (any, error) {
 		list, err := s.Overrides(ctx, "bucket", 9)
 		return len(list), err
 	}, 2, "6 6 true"},
-	{"a sweep", false, func(ctx context.Context, s *Store, _, _ *limiter.Limiter) (any, error) {
-		_, err := s.Sweep(ctx, 99)
-		return nil, err
-	}, nil, "6 6 false"},
+	{"a sweep", false, func(ctx context.Context, s subject) (any, error) { return nil, testenv.ErrorOf(s.Sweep(ctx, 99)) }, nil, "6 6 false"},
 }
 
 // TestEachCallFails lets the calls to the driver fail, one at a time. The answer of an operation must say what is in
@@ -180,15 +173,15 @@ func TestEachCallFails(t *testing.T) {
 func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *faulty, n int) bool {
 	t.Helper()
 	ctx, tested := t.Context(), store
-	on := func(s *Store) (bucket, window *limiter.Limiter) {
+	on := func(s *Store) subject {
 		bucket, err := limiter.New(s, "bucket", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: 1000 * time.Hour})
 		testenv.Must(t, err)
-		window, err = limiter.New(s, "window", limiter.FixedWindow{Limit: 10, Window: 1000 * time.Hour})
+		window, err := limiter.New(s, "window", limiter.FixedWindow{Limit: 10, Window: 1000 * time.Hour})
 		testenv.Must(t, err)
-		return bucket, window
+		return subject{s, bucket, window}
 	}
-	bucket, window := on(store)
-	for _, l := range []*limiter.Limiter{bucket, window} {
+	own := on(store)
+	for _, l := range []*limiter.Limiter{own.bucket, own.window} {
 		testenv.Must(t, errors.Join(l.Reset(ctx, "key"), testenv.ErrorOf(l.AllowN(ctx, "key", 4)), testenv.ErrorOf(l.Peek(ctx, "key"))))
 	}
 	testenv.Must(t, testenv.ErrorOf(store.DB().ExecContext(ctx, `INSERT INTO limiter_fixed_windows VALUES ('old', x'00', 1, 1, 1, 1, 1, 1)
@@ -196,9 +189,9 @@ func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *faulty, n i
 	state := func() string {
 		var old bool
 		testenv.Must(t, store.DB().QueryRowContext(ctx, "SELECT count(*) FROM limiter_fixed_windows WHERE limiter = 'old'").Scan(&old))
-		b, err := bucket.Peek(ctx, "key")
+		b, err := own.bucket.Peek(ctx, "key")
 		testenv.Must(t, err)
-		w, err := window.Peek(ctx, "key")
+		w, err := own.window.Peek(ctx, "key")
 		testenv.Must(t, err)
 		return fmt.Sprint(b.Remaining, w.Remaining, old)
 	}
@@ -217,27 +210,21 @@ func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *faulty, n i
 			defer func() { c.conn = conn }()
 		}
 	}
-	stop := make(chan struct{})
+	var done atomic.Bool
 	if o.queued {
 		testenv.Equal(t, tested.tryStartWriting(), true, "it may write")
 		go func() {
-			for tested.waiting.Load() == 0 {
-				select {
-				case <-stop:
-				case <-time.After(time.Microsecond):
-					continue
-				}
-				break
+			for tested.waiting.Load() == 0 && !done.Load() {
+				<-time.After(time.Microsecond)
 			}
 			tested.stopWriting()
 		}()
 	}
 	f.left = n
-	bucket2, window2 := on(tested)
-	answer, err := o.do(ctx, tested, bucket2, window2)
+	answer, err := o.do(ctx, on(tested))
 	failed := f.left <= 0
 	f.left = 0
-	close(stop)
+	done.Store(true)
 	switch now := state(); {
 	case err == nil:
 		testenv.Equal(t, answer, o.want, "call", n, "the answer")
@@ -250,4 +237,27 @@ func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *faulty, n i
 		t.Errorf("call %d: what is left is %s, %v; want %s or %s", n, now, err, before, o.after)
 	}
 	return failed
+}
+
+// Statements of a transaction on the only connection must stay prepared until it ends.
+func TestCloseWaitsForTransactions(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
+	testenv.Must(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	p := &sqlPool{db: db}
+	tx, err := p.beginTx(t.Context(), []statement{"size"}, nil)
+	testenv.Must(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- p.close() }()
+	select {
+	case err := <-closed:
+		t.Fatalf("close does not wait for the transaction: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	testenv.Must(t, tx.query(t.Context(), "size", nil))
+	tx.rollback()
+	testenv.Must(t, <-closed)
+	testenv.ErrorIs(t, testenv.ErrorOf(p.beginTx(t.Context(), nil, nil)), errClosed, "a transaction after Close")
 }

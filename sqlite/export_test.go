@@ -8,25 +8,17 @@ const SchemaVersion = schemaVersion
 // MergedKeys is how many keys one transaction takes.
 const MergedKeys = mergedKeys
 
-// These functions are tested by themselves.
+// These are tested by themselves.
 var (
 	Attempt        = attempt
 	FileURI        = fileURI
 	InterpretError = interpretError
 	IsOutage       = isOutage
+	Texts          = texts
 )
 
 // SetClock gives s another clock, before its first use.
 func (s *Store) SetClock(now func() time.Time) { s.now = now }
-
-// Statements returns the text of every statement, by name.
-func Statements() map[string]string {
-	named := map[string]string{}
-	for name, text := range texts {
-		named[string(name)] = text
-	}
-	return named
-}
 
 // EndCopies waits until no goroutine copies the log. Nothing must be written meanwhile.
 func (s *Store) EndCopies() { s.copies.Wait() }

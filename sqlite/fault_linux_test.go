@@ -30,7 +30,8 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 	must(t, p.ask(t.Context()))
 	execute(p, p.store, "VACUUM")
 	<-time.After(150 * time.Millisecond) // the Store notices a VACUUM within 100 ms
-	sqlite.Fill(t, filepath.Join(disk, "ballast"))
+	p.store.EndCopies()
+	sqlite.Fill(t, filepath.Join(disk, "ballast"), 0)
 	// While another process copies the log, takes wait for it.
 	time.AfterFunc(200*time.Millisecond, sqlite.LockCopies(t, filepath.Join(disk, "limiter.db")))
 	takes(900, 0)
@@ -77,7 +78,7 @@ func TestFaultsOfAFullDiskOnAnOwnPool(t *testing.T) {
 	for i := range 50 {
 		must(t, p.takes(fmt.Sprint(i)))
 	}
-	sqlite.Fill(t, filepath.Join(disk, "ballast"))
+	sqlite.Fill(t, filepath.Join(disk, "ballast"), 0)
 	for i := range 900 {
 		must(t, p.takes(fmt.Sprint(i%50)))
 	}

@@ -54,7 +54,7 @@ var steps = map[string]func(s *stepped, n int){
 	"thaw":      func(s *stepped, n int) { time.AfterFunc(time.Duration(n)*time.Millisecond, s.thaw) },
 	"empty":     func(s *stepped, _ int) { testenv.Must(s, os.Truncate(s.path, 0)) },
 	"remove":    func(s *stepped, _ int) { testenv.Must(s, os.Remove(s.path)) },
-	"fill":      (*stepped).fill,
+	"fill":      func(s *stepped, n int) { Fill(s.T, s.path+".ballast", int64(n)) },
 	"ms":        func(_ *stepped, n int) { <-time.After(time.Duration(n) * time.Millisecond) },
 	"less":      func(_ *stepped, n int) { <-time.After(time.Duration(n)*time.Millisecond - 1) },
 	"tidy":      func(s *stepped, _ int) { s.store.tidyLog() },
@@ -111,14 +111,6 @@ func (s *stepped) attempt(n int) {
 		}
 		return err
 	})
-}
-
-// fill leaves room for n bytes on the disk.
-func (s *stepped) fill(n int) {
-	_ = os.Remove(s.path + ".ballast")
-	var disk syscall.Statfs_t
-	testenv.Must(s, syscall.Statfs(s.path, &disk))
-	testenv.Must(s, os.WriteFile(s.path+".ballast", make([]byte, int64(disk.Bfree)*disk.Bsize-int64(n)), 0o600))
 }
 
 func (s *stepped) pragma(name string) (value any) {
@@ -306,18 +298,13 @@ func LockCopies(t *testing.T, path string) (unlock func()) {
 	}
 }
 
-// Fill writes a file until nothing more goes onto the disk.
-func Fill(t *testing.T, path string) {
+// Fill writes a file that leaves room for n bytes on its disk.
+func Fill(t *testing.T, path string, n int64) {
 	t.Helper()
-	f, err := os.Create(path)
-	testenv.Must(t, err)
-	defer f.Close()
-	for block := make([]byte, 4096); err == nil; {
-		_, err = f.Write(block)
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
+	_ = os.Remove(path)
+	var disk syscall.Statfs_t
+	testenv.Must(t, syscall.Statfs(filepath.Dir(path), &disk))
+	testenv.Must(t, os.WriteFile(path, make([]byte, int64(disk.Bfree)*disk.Bsize-n), 0o600))
 }
 
 // Tmpfs returns a directory that is a filesystem of its own.

@@ -110,7 +110,7 @@ func TestErrorsOfOverrides(t *testing.T) {
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	store := openFile(t)
-	for name, text := range sqlite.Statements() {
+	for name, text := range sqlite.Texts {
 		// The driver prepares what follows a statement anew each time; a comment at the end would hide
 		// what others append.
 		lines := strings.Split(text, "\n")

@@ -146,11 +146,6 @@ func TestTurnThatComesTooLateIsGivenBack(t *testing.T) {
 	})
 }
 
-// locked is SQLITE_BUSY.
-type locked struct{ error }
-
-func (locked) Code() int { return 5 }
-
 func TestTimeUsedUpBeforeTheStatement(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"in a queue of the process": true, "behind a lock": false} {
@@ -163,7 +158,7 @@ func TestTimeUsedUpBeforeTheStatement(t *testing.T) {
 			calls := 0
 			err := sqlite.Attempt(ctx, func(context.Context) error {
 				calls++
-				return locked{errors.New("database is locked")}
+				return &coded{5, "database is locked"}
 			})
 			if errors.Is(err, limiter.ErrKeyBusy) != busy || limiter.StoreFailed(err) == busy || !errors.Is(err, limiter.ErrNotApplied) {
 				t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", err, busy)
