@@ -214,12 +214,6 @@ func TestResponsesEqualThoseOfAServer(t *testing.T) {
 	}
 }
 
-func panics(f func()) (panicked bool) {
-	defer func() { panicked = recover() != nil }()
-	f()
-	return false
-}
-
 // FuzzShorterForm compares what is chosen with what encoding/json makes of a body. Lambda takes 6 MB of JSON,
 // where a NUL is six bytes as text and 4/3 of a byte in base64.
 func FuzzShorterForm(f *testing.F) {
@@ -298,7 +292,10 @@ func TestUploadsAreRemoved(t *testing.T) {
 			r := request(t, "POST", "/upload", body)
 			r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 			payload := g.payload(t, r)
-			panics(func() { _, _ = h.Invoke(t.Context(), payload) })
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = h.Invoke(t.Context(), payload)
+			}()
 			testenv.Equal(t, []int{written, files()}, []int{1, 0}, g.name, name, "files in TMPDIR, during the request and after it")
 		}
 	}
