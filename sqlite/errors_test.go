@@ -59,13 +59,14 @@ func TestInterpretError(t *testing.T) {
 			for writes, want := range map[bool]error{false: c.read, true: c.write} {
 				for _, ctx := range []context.Context{t.Context(), ended} {
 					got := sqlite.InterpretError(ctx, err, writes)
+					// If the caller left, ErrCanceled replaces ErrNotApplied, and joins ErrOutcomeUnknown.
 					left := ctx == ended && (want == notApplied || want == unknown)
 					for _, class := range classes {
 						matches := class == want && !(left && want == notApplied) || left && class == limiter.ErrCanceled
-						testenv.Equal(t, errors.Is(got, class), matches, err, "writes", writes, got, "matches", class)
+						testenv.Equal(t, errors.Is(got, class), matches, err, "writes", writes, "context", ctx.Err(), got, "matches", class)
 					}
-					testenv.ErrorIs(t, got, err, "writes", writes, "an error matches its cause")
-					testenv.Equal(t, sqlite.IsOutage(got), c.outage, err, "writes", writes, "the store is at fault")
+					testenv.ErrorIs(t, got, err, "writes", writes, "context", ctx.Err(), "an error matches its cause")
+					testenv.Equal(t, sqlite.IsOutage(got), c.outage, err, "writes", writes, "context", ctx.Err(), "the store is at fault")
 				}
 			}
 		}
@@ -78,6 +79,6 @@ func TestInterpretError(t *testing.T) {
 		{1, `near "RETURNING": syntax error`}: "it needs release 3.42",
 		{17, "SQLITE_SCHEMA"}:                 "not applied: SQLITE_SCHEMA",
 	} {
-		testenv.Contains(t, sqlite.InterpretError(t.Context(), err, true).Error(), want)
+		testenv.Contains(t, fmt.Sprint(err, ": ", sqlite.InterpretError(t.Context(), err, true)), want)
 	}
 }

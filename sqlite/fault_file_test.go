@@ -58,9 +58,8 @@ func damages(how func(whole []byte) []byte) func(p *faulty) (end func()) {
 		damaged := how(whole)
 		overwrite(damaged)
 		return func() {
-			if !bytes.Equal(contents(), damaged) || p.store.Stats().ConnectionsLost == 0 {
-				p.Error("the damaged file was changed, or its connection was kept")
-			}
+			testenv.Equal(p, bytes.Equal(contents(), damaged), true, "nothing changed the damaged file")
+			testenv.Equal(p, p.store.Stats().ConnectionsLost > 0, true, "the Store closed its connection")
 			overwrite(whole)
 		}
 	}

@@ -36,36 +36,39 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, sqlite.LockCopies(t, filepath.Join(disk, "limiter.db")))
 	takes(900, 0)
 	p.wantFailures(4, nil)
-	added := 0
-	refused := func() bool {
+	added, refused := 0, 0
+	refusesNewKey := func() bool {
 		added++
 		err := p.takes(fmt.Sprintf("new-%d", added))
 		if err != nil {
 			p.is(err, limiter.ErrNotApplied)
+			refused++
 		}
 		return err != nil
 	}
 	for range 3000 {
-		refused()
+		refusesNewKey()
 	}
 	takes(900, 0)
+	must(t, testenv.ErrorOf(p.limiter().Peek(t.Context(), p.key)))
 	// Takes that share a transaction with new keys are also decided.
 	var beside sync.WaitGroup
 	for w := range 4 {
 		beside.Go(func() { takes(100, 100*w) })
 	}
 	for range 100 {
-		refused()
+		refusesNewKey()
 	}
 	beside.Wait()
+	testenv.Equal(t, refused > 0, true, "new keys are refused")
 	(&faulty{T: t, store: p.store, key: strings.Repeat("0", 255)}).decides(limiter.ErrNotApplied)
 	testenv.Equal(t, p.store.Stats().BreakerOpenings, 0, "openings of the breaker")
 	must(t, os.Remove(filepath.Join(disk, "ballast")))
-	for begin := time.Now(); refused() && time.Since(begin) < recovery; {
+	for begin := time.Now(); refusesNewKey() && time.Since(begin) < recovery; {
 		<-time.After(time.Millisecond)
 	}
 	for range 3000 {
-		testenv.Equal(t, refused(), false, "a new key is refused when the disk has room again")
+		testenv.Equal(t, refusesNewKey(), false, "a new key is refused when the disk has room again")
 	}
 	p.drains()
 }

@@ -47,9 +47,10 @@ func TestFaultsOfSnapshots(t *testing.T) {
 	other := &faulty{T: t, path: p.path, key: "key", store: openPath(t, p.path)}
 	must(t, other.ask(t.Context()))
 	meddles, reads := 0, 0
+	meddle := func() { must(t, other.ask(t.Context())) }
 	p.store.SetClock(func() time.Time {
 		if reads++; reads <= meddles {
-			_ = other.askFor(t.Context(), time.Millisecond)
+			meddle()
 		}
 		return time.Now()
 	})
@@ -63,7 +64,8 @@ func TestFaultsOfSnapshots(t *testing.T) {
 	meddles, reads = 1<<30, 0
 	p.inTime(func() { p.is(p.askSoon(t.Context()), limiter.ErrNotApplied) })
 	t.Logf("it was too late %d times", reads)
-	// A decision on several limits that was too late looks, and then locks the database.
+	// If DoAll is too late, it looks again. Then it takes the write lock before it reads.
+	meddle = func() { _ = other.askFor(t.Context(), time.Millisecond) } // fails beside the lock
 	several := request(0, 2)
 	several[0].At, several[1].At, reads = 0, 0, 0
 	must(t, testenv.ErrorOf(p.store.DoAll(t.Context(), several)))

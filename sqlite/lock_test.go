@@ -145,8 +145,8 @@ func TestReadsOfAnOwnPool(t *testing.T) {
 		ctx := &watched{Context: t.Context()}
 		states, err := doAll(ctx, store, ops)
 		must(t, err)
-		testenv.Equal(t, states[0].Took, false, "granted")
-		testenv.Equal(t, ctx.waiting.Load(), 0, "left in the context of the caller")
+		testenv.Equal(t, states[0].Took, false, ops[0].Kind, len(ops), "granted")
+		testenv.Equal(t, ctx.waiting.Load(), 0, ops[0].Kind, len(ops), "AfterFunc callbacks left in the caller's context")
 	}
 	// The row has another policy, so a look writes. Its caller leaves before it does.
 	look.Policy = limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: time.Hour}

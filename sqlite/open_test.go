@@ -40,7 +40,7 @@ func TestOpenPath(t *testing.T) {
 	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "sqlite:app.db": "pass the path alone", "nul\x00.db": "zero byte"} {
 		err := testenv.ErrorOf(sqlite.Open(path))
 		testenv.ErrorIs(t, err, limiter.ErrInvalid, path)
-		testenv.Contains(t, fmt.Sprint(err), advice)
+		testenv.Contains(t, fmt.Sprint(path, ": ", err), advice)
 	}
 }
 
@@ -56,7 +56,8 @@ func TestConstructorsDoNothing(t *testing.T) {
 	}
 	testenv.Equal(t, max(before, runtime.NumGoroutine()), before, "goroutines")
 	entries, err := os.ReadDir(dir)
-	testenv.Equal(t, len(entries), 0, "files", err)
+	must(t, err)
+	testenv.Equal(t, len(entries), 0, "files")
 }
 
 func TestClose(t *testing.T) {
@@ -79,7 +80,7 @@ func TestClose(t *testing.T) {
 	_, all := limiter.AllowAll(t.Context(), claims("key", l)...)
 	for what, err := range map[string]error{"Allow": allow, "Peek": peek, "AllowAll": all, "Sweep": sweep, "Check": store.Check(t.Context())} {
 		testenv.ErrorIs(t, err, limiter.ErrNotApplied, what, "after Close")
-		testenv.Contains(t, fmt.Sprint(err), "closed")
+		testenv.Contains(t, fmt.Sprint(what, ": ", err), "closed")
 	}
 	testenv.Contains(t, fmt.Sprint(db.PingContext(t.Context())), "closed")
 	unused := openOnly(t, path)
@@ -115,7 +116,7 @@ func TestNewOnAReadOnlyPool(t *testing.T) {
 		_, err = newLimiter(t, store, "l", day).Allow(t.Context(), "key")
 		for what, err := range map[string]error{"Allow": err, "Check": store.Check(t.Context())} {
 			testenv.ErrorIs(t, err, limiter.ErrMisconfigured, params, what)
-			testenv.Contains(t, fmt.Sprint(err), "cannot be written")
+			testenv.Contains(t, fmt.Sprint(params, " ", what, ": ", err), "cannot be written")
 		}
 	}
 }

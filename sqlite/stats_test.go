@@ -102,7 +102,7 @@ func TestBreakerOfSeveralLimits(t *testing.T) {
 			testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), ops)), limiter.ErrMisconfigured, fault)
 		}
 		for _, blocked := range [][]limiter.Op{ops, ops[i : i+1]} {
-			testenv.Contains(t, fmt.Sprint(testenv.ErrorOf(doAll(t.Context(), store, blocked))), "not sent")
+			testenv.Contains(t, fmt.Sprint(fault, ": ", testenv.ErrorOf(doAll(t.Context(), store, blocked))), "not sent")
 		}
 		testenv.Equal(t, store.Stats(), limiter.StoreStats{Statements: 5, Rows: 10, Units: 10, BreakerOpen: true, BreakerOpenings: 1})
 		must(t, testenv.ErrorOf(store.Do(t.Context(), ops[1-i])))

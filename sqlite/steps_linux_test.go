@@ -74,7 +74,7 @@ var steps = map[string]func(s *stepped, n int){
 	"attempt":   (*stepped).attempt,
 	"room":      func(s *stepped, n int) { s.err = tryRoom(filepath.Dir(s.path), int64(n)) },
 	"missing":   func(s *stepped, _ int) { s.err = tryRoom(s.path+"-missing", 1) },
-	"denied":    func(s *stepped, _ int) { AsNobody(s.T, func() { s.err = tryRoom(filepath.Dir(s.path), 1) }) },
+	"denied":    func(s *stepped, _ int) { AsNobody(s.T, func() { s.err = tryRoom(filepath.Dir(s.path), 1) }) }, // proves nothing if the test is not root
 	"restart":   func(s *stepped, _ int) { s.writer.restart(s.Context()) },
 }
 
@@ -126,8 +126,12 @@ func age(t time.Time) any { return min(time.Since(t).Truncate(time.Millisecond),
 
 // facts are what can be seen after the steps, besides the pragmas of the writer.
 var facts = map[string]func(s *stepped) any{
-	"log":       func(s *stepped) any { l, c, _ := s.writer.frames("log_frames"); return fmt.Sprint(l, "/", c) },
-	"size":      func(s *stepped) any { file, _ := os.ReadFile(s.path); return len(file) },
+	"log": func(s *stepped) any {
+		l, c, err := s.writer.frames("log_frames")
+		testenv.Must(s, err)
+		return fmt.Sprint(l, "/", c)
+	},
+	"size":      func(s *stepped) any { file, err := os.ReadFile(s.path); testenv.Must(s, err); return len(file) },
 	"count":     func(s *stepped) any { return s.count },
 	"pausing":   func(s *stepped) any { return s.store.pausing.Load() },
 	"copying":   func(s *stepped) any { return s.store.copying.Load() },

@@ -111,21 +111,23 @@ func TestStatements(t *testing.T) {
 	t.Parallel()
 	store := openFile(t)
 	for name, text := range sqlite.Texts {
-		// The driver prepares what follows a statement anew each time; a comment at the end would hide
-		// what others append.
-		lines := strings.Split(text, "\n")
-		if strings.Contains(text, "/*") {
-			t.Errorf("%s.sql has a placeholder left in it:\n%s", name, text)
-		}
-		if last := lines[len(lines)-1]; !strings.HasSuffix(last, ";") || strings.Contains(last, "--") {
-			t.Errorf("%s.sql ends with %q; want the end of a statement", name, last)
-		}
-		if !strings.HasPrefix(text, "-- ") {
-			t.Errorf("%s.sql does not say what it does", name)
-		}
-		plan := dump(t, store, "EXPLAIN QUERY PLAN "+text, make([]any, 20)...) // enough for all parameters
-		if strings.Contains(plan, "SCAN limiter") && name != "lock" {
-			t.Errorf("%s.sql reads a whole table: %s", name, plan)
-		}
+		t.Run(string(name), func(t *testing.T) {
+			// The driver prepares what follows a statement anew each time. A comment at the end would
+			// hide what others append.
+			lines := strings.Split(text, "\n")
+			if strings.Contains(text, "/*") {
+				t.Errorf("it has a placeholder left in it:\n%s", text)
+			}
+			if last := lines[len(lines)-1]; !strings.HasSuffix(last, ";") || strings.Contains(last, "--") {
+				t.Errorf("it ends with %q; want the end of a statement", last)
+			}
+			if !strings.HasPrefix(text, "-- ") {
+				t.Error("it does not say what it does")
+			}
+			plan := dump(t, store, "EXPLAIN QUERY PLAN "+text, make([]any, 20)...) // enough for all parameters
+			if strings.Contains(plan, "SCAN limiter") && name != "lock" {
+				t.Errorf("it reads a whole table: %s", plan)
+			}
+		})
 	}
 }
