@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -123,11 +124,13 @@ func TestResetOfAWindow(t *testing.T) {
 	window := limiter.FixedWindow{Limit: 60, Window: 10 * time.Minute}
 	for _, skew := range []time.Duration{-20 * time.Second, -time.Second, -time.Nanosecond, 0, 1, 400 * time.Millisecond, 20 * time.Second} {
 		for _, left := range []time.Duration{1, time.Second, 9 * time.Minute, 10 * time.Minute} {
-			synctest.Test(t, func(t *testing.T) {
-				end := time.Now().Add(20 * time.Minute) // the bubble begins at midnight
-				<-time.After(20*time.Minute - left + skew)
-				res := limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}
-				wantLegacy(t, window, res, "10", end)
+			t.Run(fmt.Sprint(left, " left, skew ", skew), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					end := time.Now().Add(20 * time.Minute) // the bubble begins at midnight
+					<-time.After(20*time.Minute - left + skew)
+					res := limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}
+					wantLegacy(t, window, res, "10", end)
+				})
 			})
 		}
 	}

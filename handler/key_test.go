@@ -89,7 +89,7 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
-// A bit within the prefix is another client, one behind it the same.
+// A different bit within the prefix is another client; one after it is the same client.
 func TestAddressesShareAKeyByPrefix(t *testing.T) {
 	t.Parallel()
 	addr := netip.MustParseAddr("2001:db8:1111:2222:3333:4444:5555:6666")
@@ -103,7 +103,7 @@ func TestAddressesShareAKeyByPrefix(t *testing.T) {
 			b, err := key(request(netip.AddrPortFrom(netip.AddrFrom16(other), 443).String()))
 			must(t, err)
 			if same := bit >= bits; same != (a == b) {
-				t.Fatalf("keys %q and %q of addresses that differ in bit %d, by %d bits", a, b, bit, bits)
+				t.Fatalf("IPv6Prefix(%d): keys %q and %q of addresses that differ in bit %d; same key wanted: %t", bits, a, b, bit, same)
 			}
 		}
 	}
