@@ -22,12 +22,12 @@ var errCall = errors.New("the call fails")
 // callFailure lets one call to the driver fail. If Tx.Commit fails, the transaction has ended, as in
 // the driver. A COMMIT statement that fails leaves it open.
 type callFailure struct {
-	left    int  // calls until the one that fails; 0 or less: none fails
-	commits bool // a COMMIT that fails does its work
+	callsLeft int  // calls until the one that fails; 0 or less: none fails
+	commits   bool // a COMMIT that fails does its work
 }
 
 func (f *callFailure) call(do func() error) error {
-	if f.left--; f.left == 0 {
+	if f.callsLeft--; f.callsLeft == 0 {
 		return errCall
 	}
 	return do()
@@ -56,7 +56,7 @@ type faultyTx struct {
 
 func (t faultyTx) Commit() error {
 	end := t.Tx.Commit
-	if t.left == 1 && !t.commits {
+	if t.callsLeft == 1 && !t.commits {
 		end = t.Rollback
 	}
 	err := end()
@@ -71,7 +71,7 @@ type faultyStmt struct {
 
 func (s faultyStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (res driver.Result, err error) {
 	exec := func() (err error) { res, err = s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args); return err }
-	if s.left == 1 && s.commit && s.commits {
+	if s.callsLeft == 1 && s.commit && s.commits {
 		_ = exec()
 	}
 	err = s.call(exec)
@@ -106,19 +106,19 @@ type operation struct {
 	after  string // what the bucket and the window have then, and whether the expired row is there
 }
 
-func left(r limiter.Result, err error) (any, error) { return r.Remaining, err }
+func remaining(r limiter.Result, err error) (any, error) { return r.Remaining, err }
 
 func take(n int64) func(context.Context, subject) (any, error) {
-	return func(ctx context.Context, s subject) (any, error) { return left(s.bucket.AllowN(ctx, "key", n)) }
+	return func(ctx context.Context, s subject) (any, error) { return remaining(s.bucket.AllowN(ctx, "key", n)) }
 }
 
 var operations = []operation{
 	{"a take", false, take(1), int64(5), "5 6 true"},
 	{"a take that waits", true, take(1), int64(5), "5 6 true"},
 	{"a refusal", false, take(7), int64(6), "6 6 true"},
-	{"a take of a window", true, func(ctx context.Context, s subject) (any, error) { return left(s.window.Allow(ctx, "key")) }, int64(5), "6 5 true"},
-	{"a charge", true, func(ctx context.Context, s subject) (any, error) { return left(s.bucket.Charge(ctx, "key", 3)) }, int64(3), "3 6 true"},
-	{"a look", false, func(ctx context.Context, s subject) (any, error) { return left(s.bucket.Peek(ctx, "key")) }, int64(6), "6 6 true"},
+	{"a take of a window", true, func(ctx context.Context, s subject) (any, error) { return remaining(s.window.Allow(ctx, "key")) }, int64(5), "6 5 true"},
+	{"a charge", true, func(ctx context.Context, s subject) (any, error) { return remaining(s.bucket.Charge(ctx, "key", 3)) }, int64(3), "3 6 true"},
+	{"a look", false, func(ctx context.Context, s subject) (any, error) { return remaining(s.bucket.Peek(ctx, "key")) }, int64(6), "6 6 true"},
 	{"takes of both", false, func(ctx context.Context, s subject) (any, error) {
 		all, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: s.bucket, Key: "key"}, limiter.Claim{Limiter: s.window, Key: "key"})
 		return all.Allowed, err
@@ -131,13 +131,13 @@ var operations = []operation{
 	{"a sweep", false, func(ctx context.Context, s subject) (any, error) { return nil, testenv.ErrorOf(s.Sweep(ctx, 99)) }, nil, "6 6 false"},
 }
 
-// TestEachCallFails lets the calls to the driver fail, one at a time. The answer of an operation must say what is in
-// the database then, and the next operations must succeed.
+// TestEachCallFails lets the calls to the driver fail, one at a time. The answer of an operation must
+// say what is in the database then, and the next operations must succeed.
 func TestEachCallFails(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]*callFailure{"a failed commit does nothing": {}, "a failed commit does its work": {commits: true}} {
-		for _, own := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, in the pool of the Store %v", name, own), func(t *testing.T) {
+		for _, by := range []string{"New", "Open"} {
+			t.Run(name+", by "+by, func(t *testing.T) {
 				t.Parallel()
 				f := *f
 				store, err := Open(filepath.Join(t.TempDir(), "app.db"))
@@ -148,7 +148,7 @@ func TestEachCallFails(t *testing.T) {
 				testenv.Must(t, testenv.ErrorOf(store.DB().ExecContext(t.Context(), `INSERT INTO limiter_overrides (limiter, key, kind, capacity)
 					VALUES ('bucket', CAST('one' AS BLOB), 'limit', 5), ('bucket', CAST('two' AS BLOB), 'limit', 5)`)))
 				var db *sql.DB
-				if !own {
+				if by == "New" {
 					db = sql.OpenDB(connector(func(ctx context.Context) (driver.Conn, error) {
 						conn, err := store.file.connect(ctx, sharedParams)
 						return faultyConn{conn, &f}, err
@@ -158,7 +158,7 @@ func TestEachCallFails(t *testing.T) {
 				for _, o := range operations {
 					t.Run(o.name, func(t *testing.T) {
 						n := 1
-						for o.fails(t, store, db, &f, n) {
+						for o.failsAt(t, store, db, &f, n) {
 							n++
 						}
 						testenv.Equal(t, n > 3, true, n, "calls are more than 3")
@@ -169,19 +169,19 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// fails carries out o while the nth call fails, and reports whether there were so many. It uses db, or the
-// connections of store if it is nil.
-func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *callFailure, n int) bool {
+// failsAt carries out o while the nth call fails, and reports whether o made n calls. It uses db, or
+// the connections of store if db is nil.
+func (o *operation) failsAt(t *testing.T, store *Store, db *sql.DB, f *callFailure, n int) bool {
 	t.Helper()
 	ctx, tested := t.Context(), store
-	on := func(s *Store) subject {
-		bucket, err := limiter.New(s, "bucket", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: 1000 * time.Hour})
+	limitersOn := func(s *Store) subject {
+		bucket, err := limiter.New(s, "bucket", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: 1000 * time.Hour}, limiter.WithTimeout(time.Minute))
 		testenv.Must(t, err)
-		window, err := limiter.New(s, "window", limiter.FixedWindow{Limit: 10, Window: 1000 * time.Hour})
+		window, err := limiter.New(s, "window", limiter.FixedWindow{Limit: 10, Window: 1000 * time.Hour}, limiter.WithTimeout(time.Minute))
 		testenv.Must(t, err)
 		return subject{s, bucket, window}
 	}
-	own := on(store)
+	own := limitersOn(store)
 	for _, l := range []*limiter.Limiter{own.bucket, own.window} {
 		testenv.Must(t, errors.Join(l.Reset(ctx, "key"), testenv.ErrorOf(l.AllowN(ctx, "key", 4)), testenv.ErrorOf(l.Peek(ctx, "key"))))
 	}
@@ -221,10 +221,10 @@ func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *callFailure
 			tested.stopWriting()
 		}()
 	}
-	f.left = n
-	answer, err := o.do(ctx, on(tested))
-	failed := f.left <= 0
-	f.left = 0
+	f.callsLeft = n
+	answer, err := o.do(ctx, limitersOn(tested))
+	failed := f.callsLeft <= 0
+	f.callsLeft = 0
 	done.Store(true)
 	switch now := state(); {
 	case err == nil:
@@ -232,7 +232,7 @@ func (o *operation) fails(t *testing.T, store *Store, db *sql.DB, f *callFailure
 		testenv.Equal(t, now, o.after, "call", n, "what is left")
 	case !failed:
 		t.Errorf("after %d calls: %v, want no error", n, err)
-	case errors.Is(err, limiter.ErrNotApplied) && o.name != "a sweep": // it tells how far it came
+	case errors.Is(err, limiter.ErrNotApplied) && o.name != "a sweep": // a sweep may have deleted rows before it failed
 		testenv.Equal(t, now, before, "call", n, "what is left after", err)
 	case !errors.Is(err, limiter.ErrOutcomeUnknown) && o.name != "a sweep" || !errors.Is(err, errCall) || now != before && now != o.after:
 		t.Errorf("call %d: what is left is %s, %v; want %s or %s", n, now, err, before, o.after)

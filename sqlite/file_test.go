@@ -19,20 +19,20 @@ func TestWatchedFile(t *testing.T) {
 	testenv.Must(t, err)
 	testenv.Equal(t, watch("app.db").path, filepath.Join(dir, "app.db"), "a path in the working directory")
 	steps := map[string]func(f *watchedFile, path string) error{
-		"remove":    func(_ *watchedFile, path string) error { return os.Remove(path) },
-		"empty":     func(_ *watchedFile, path string) error { return os.Truncate(path, 0) },
-		"away":      func(_ *watchedFile, path string) error { return os.Rename(path, path+".away") },
-		"back":      func(_ *watchedFile, path string) error { return os.Rename(path+".away", path) },
-		"replace":   func(_ *watchedFile, path string) error { return os.Rename(path+"-shm", path) },
-		"99ms":      func(*watchedFile, string) error { <-time.After(checkEvery - 1); return nil },
-		"1ms":       func(*watchedFile, string) error { <-time.After(1); return nil },
-		"set back":  func(f *watchedFile, _ string) error { f.checked = time.Now().Add(1).UnixNano(); return nil },
-		"hold":      func(f *watchedFile, _ string) error { f.hold(); return nil },
-		"release":   func(f *watchedFile, _ string) error { f.release(); return nil },
-		"use":       func(f *watchedFile, _ string) error { return f.check() },
-		"check":     func(f *watchedFile, _ string) error { return f.checkNow() },
-		"connect":   func(f *watchedFile, _ string) error { return f.opened(nil) },
-		"find none": func(f *watchedFile, _ string) error { f.files[0] = nil; return nil },
+		"remove":        func(_ *watchedFile, path string) error { return os.Remove(path) },
+		"empty":         func(_ *watchedFile, path string) error { return os.Truncate(path, 0) },
+		"away":          func(_ *watchedFile, path string) error { return os.Rename(path, path+".away") },
+		"back":          func(_ *watchedFile, path string) error { return os.Rename(path+".away", path) },
+		"replace":       func(_ *watchedFile, path string) error { return os.Rename(path+"-shm", path) },
+		"almost 100 ms": func(*watchedFile, string) error { <-time.After(checkEvery - 1); return nil },
+		"1 ns":          func(*watchedFile, string) error { <-time.After(1); return nil },
+		"set back":      func(f *watchedFile, _ string) error { f.checked = time.Now().Add(1).UnixNano(); return nil },
+		"hold":          func(f *watchedFile, _ string) error { f.hold(); return nil },
+		"release":       func(f *watchedFile, _ string) error { f.release(); return nil },
+		"use":           func(f *watchedFile, _ string) error { return f.check() },
+		"check":         func(f *watchedFile, _ string) error { return f.checkNow() },
+		"connect":       func(f *watchedFile, _ string) error { return f.opened(nil) },
+		"find none":     func(f *watchedFile, _ string) error { f.files[0] = nil; return nil },
 		"miss": func(f *watchedFile, _ string) error {
 			testenv.ErrorIs(t, f.checkNow(), limiter.ErrMisconfigured, "a check")
 			return nil
@@ -46,8 +46,8 @@ func TestWatchedFile(t *testing.T) {
 	for _, c := range []struct {
 		name, steps, want string // want is a part of the error; empty: none
 	}{
-		{"a check counts for 100 ms", "remove, 99ms, use", ""},
-		{"and no longer", "remove, 99ms, 1ms, use", ": the database was removed, replaced or emptied while this process had it open; put it back"},
+		{"a check counts for 100 ms", "remove, almost 100 ms, use", ""},
+		{"and no longer", "remove, almost 100 ms, 1 ns, use", ": the database was removed, replaced or emptied while this process had it open; put it back"},
 		{"it does not count if the clock is set back", "remove, set back, use", "no such file or directory"},
 		{"it counts for 32 uses", "check, remove" + strings.Repeat(", use", checkUses), ""},
 		{"and for no more", "check, remove" + strings.Repeat(", use", checkUses+1), "the database was removed"},
