@@ -46,6 +46,7 @@ var Plan = []Target{
 		{Package: "./grpclimiter", Takes: 5 * time.Second},
 	}},
 	{"grpclimiter", "", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
+	// The tests of overrides read the overrides through a Store of this package.
 	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
 	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
 	// TestRefusalsWriteNoWAL measures the WAL of the whole server, and other tests write at the same time.
