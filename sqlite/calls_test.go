@@ -19,8 +19,8 @@ import (
 
 var errCall = errors.New("the call fails")
 
-// callFailure lets one call to the driver fail. If Tx.Commit fails, the transaction has ended, as in
-// the driver. A COMMIT statement that fails leaves it open.
+// callFailure lets one call to the driver fail. If Tx.Commit fails, the transaction has ended, as
+// in the driver. A COMMIT statement that fails leaves it open.
 type callFailure struct {
 	callsLeft int  // calls until the one that fails; 0 or less: none fails
 	commits   bool // a COMMIT that fails does its work
@@ -131,8 +131,8 @@ var operations = []operation{
 	{"a sweep", false, func(ctx context.Context, s subject) (any, error) { return nil, testenv.ErrorOf(s.Sweep(ctx, 99)) }, nil, "6 6 false"},
 }
 
-// TestEachCallFails lets the calls to the driver fail, one at a time. The answer of an operation must
-// say what is in the database then, and the next operations must succeed.
+// TestEachCallFails lets the calls to the driver fail, one at a time. The answer of an operation
+// must say what is in the database then, and the next operations must succeed.
 func TestEachCallFails(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]*callFailure{"a failed commit does nothing": {}, "a failed commit does its work": {commits: true}} {
@@ -169,16 +169,15 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// failsAt carries out o while the nth call fails, and reports whether o made n calls. It uses db, or
-// the connections of store if db is nil.
+// failsAt carries out o while the nth call fails, and reports whether o made n calls. It uses db,
+// or the connections of store if db is nil.
 func (o *operation) failsAt(t *testing.T, store *Store, db *sql.DB, f *callFailure, n int) bool {
 	t.Helper()
 	ctx, tested := t.Context(), store
 	limitersOn := func(s *Store) subject {
-		bucket, err := limiter.New(s, "bucket", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: 1000 * time.Hour}, limiter.WithTimeout(time.Minute))
-		testenv.Must(t, err)
-		window, err := limiter.New(s, "window", limiter.FixedWindow{Limit: 10, Window: 1000 * time.Hour}, limiter.WithTimeout(time.Minute))
-		testenv.Must(t, err)
+		bucket, err1 := limiter.New(s, "bucket", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: 1000 * time.Hour}, limiter.WithTimeout(time.Minute))
+		window, err2 := limiter.New(s, "window", limiter.FixedWindow{Limit: 10, Window: 1000 * time.Hour}, limiter.WithTimeout(time.Minute))
+		testenv.Must(t, errors.Join(err1, err2))
 		return subject{s, bucket, window}
 	}
 	own := limitersOn(store)
@@ -190,10 +189,9 @@ func (o *operation) failsAt(t *testing.T, store *Store, db *sql.DB, f *callFailu
 	state := func() string {
 		var old bool
 		testenv.Must(t, store.DB().QueryRowContext(ctx, "SELECT count(*) FROM limiter_fixed_windows WHERE limiter = 'old'").Scan(&old))
-		b, err := own.bucket.Peek(ctx, "key")
-		testenv.Must(t, err)
-		w, err := own.window.Peek(ctx, "key")
-		testenv.Must(t, err)
+		b, err1 := own.bucket.Peek(ctx, "key")
+		w, err2 := own.window.Peek(ctx, "key")
+		testenv.Must(t, errors.Join(err1, err2))
 		return fmt.Sprint(b.Remaining, w.Remaining, old)
 	}
 	before := state()

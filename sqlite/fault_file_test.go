@@ -35,8 +35,8 @@ func garbage(after int) func(whole []byte) []byte {
 	}
 }
 
-// damages changes the contents of the file, and returns what restores them. In between nothing else may
-// change them, as a repair would.
+// damages changes the contents of the file, and returns what restores them. In between nothing else
+// may change them, as a repair would.
 func damages(how func(whole []byte) []byte) func(p *faulty) (end func()) {
 	return func(p *faulty) (end func()) {
 		p.Helper()

@@ -40,8 +40,8 @@ func begins(queries ...string) func(p *faulty) (end func()) {
 // reader reads in a transaction, until the function that it returns is called.
 var reader = begins("BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 
-// SQLite fails with SQLITE_BUSY_SNAPSHOT if a transaction writes that has read before another connection
-// wrote. No busy timeout helps. The Store reads the clock in between, so here the other one writes then.
+// A write fails with SQLITE_BUSY_SNAPSHOT if another connection wrote since its transaction read. No
+// busy timeout helps. The Store reads the clock in between. Here the other connection writes then.
 func TestFaultsOfSnapshots(t *testing.T) {
 	p := newFaulty(t, openPath)
 	other := &faulty{T: t, path: p.path, key: "key", store: openPath(t, p.path)}

@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// TestWatchedFile does steps on the files that a connection has found. All checks but the last find nothing.
+// Each case runs steps; only the last may fail.
 func TestWatchedFile(t *testing.T) {
 	t.Parallel()
 	dir, err := os.Getwd()
@@ -23,48 +23,44 @@ func TestWatchedFile(t *testing.T) {
 		"empty":         func(_ *watchedFile, path string) error { return os.Truncate(path, 0) },
 		"away":          func(_ *watchedFile, path string) error { return os.Rename(path, path+".away") },
 		"back":          func(_ *watchedFile, path string) error { return os.Rename(path+".away", path) },
-		"replace":       func(_ *watchedFile, path string) error { return os.Rename(path+"-shm", path) },
+		"replace":       func(_ *watchedFile, path string) error { return os.Rename(path+"-shm", path) }, // -shm serves as another file
 		"almost 100 ms": func(*watchedFile, string) error { <-time.After(checkEvery - 1); return nil },
 		"1 ns":          func(*watchedFile, string) error { <-time.After(1); return nil },
-		"set back":      func(f *watchedFile, _ string) error { f.checked = time.Now().Add(1).UnixNano(); return nil },
+		"clock back":    func(f *watchedFile, _ string) error { f.checked = time.Now().Add(1).UnixNano(); return nil },
 		"hold":          func(f *watchedFile, _ string) error { f.hold(); return nil },
 		"release":       func(f *watchedFile, _ string) error { f.release(); return nil },
 		"use":           func(f *watchedFile, _ string) error { return f.check() },
-		"check":         func(f *watchedFile, _ string) error { return f.checkNow() },
+		"check now":     func(f *watchedFile, _ string) error { return f.checkNow() },
 		"connect":       func(f *watchedFile, _ string) error { return f.opened(nil) },
-		"find none":     func(f *watchedFile, _ string) error { f.files[0] = nil; return nil },
+		"forget":        func(f *watchedFile, _ string) error { f.files[0] = nil; return nil },
 		"miss": func(f *watchedFile, _ string) error {
 			testenv.ErrorIs(t, f.checkNow(), limiter.ErrMisconfigured, "a check")
 			return nil
 		},
-		"connect first": func(f *watchedFile, _ string) error {
-			before := f.files[0]
-			f.files[0] = nil
-			return f.opened(before)
-		},
+		"first connect": func(f *watchedFile, _ string) error { before := f.files[0]; f.files[0] = nil; return f.opened(before) },
 	}
 	for _, c := range []struct {
 		name, steps, want string // want is a part of the error; empty: none
 	}{
 		{"a check counts for 100 ms", "remove, almost 100 ms, use", ""},
-		{"and no longer", "remove, almost 100 ms, 1 ns, use", ": the database was removed, replaced or emptied while this process had it open; put it back"},
-		{"it does not count if the clock is set back", "remove, set back, use", "no such file or directory"},
-		{"it counts for 32 uses", "check, remove" + strings.Repeat(", use", checkUses), ""},
-		{"and for no more", "check, remove" + strings.Repeat(", use", checkUses+1), "the database was removed"},
-		{"so does a check that missed the file", "away, miss, back, use", "the database was removed"},
-		{"the file is back", "away, miss, back, check", ""},
-		{"the file is empty", "empty, check", "the file is empty"},
-		{"another file", "replace, check", "there is another file"},
+		{"a check counts no longer than 100 ms", "remove, almost 100 ms, 1 ns, use", ": the database was removed, replaced or emptied while this process had it open; put it back"},
+		{"a check does not count if the clock is set back", "remove, clock back, use", "no such file or directory"},
+		{"a check counts for 32 uses", "check now, remove" + strings.Repeat(", use", checkUses), ""},
+		{"a check counts for no more than 32 uses", "check now, remove" + strings.Repeat(", use", checkUses+1), "the database was removed"},
+		{"a failed check counts for 100 ms", "away, miss, back, use", "the database was removed"},
+		{"the file is back", "away, miss, back, check now", ""},
+		{"the file is empty", "empty, check now", "the file is empty"},
+		{"another file", "replace, check now", "there is another file"},
 		{"another file at a connection", "replace, connect", "there is another file"},
-		{"another file at the first connection", "replace, connect first", "there is another file"},
-		{"no file after the first connection", "remove, find none, connect", "the database was removed"},
-		{"nothing was found yet", "remove, find none, check", ""},
-		{"one of two connections keeps the log", "hold, hold, release, remove -wal, check", "the file -wal of the database was removed"},
-		{"the last one does not", "hold, hold, release, release, remove -wal, remove -shm, check", ""},
-		{"no connection keeps it", "check, remove -wal, check", ""},
-		{"a log that comes after its connection", "away -wal, hold, back -wal, check, remove -wal, check", "the file -wal of"},
-		{"a log may be empty", "hold, empty -wal, check", ""},
-		{"its index may not", "hold, empty -shm, check", "the file -shm of the database was removed, replaced or emptied"},
+		{"another file at the first connection", "replace, first connect", "there is another file"},
+		{"the file is gone after the first connection", "remove, forget, connect", "the database was removed"},
+		{"nothing was found yet", "remove, forget, check now", ""},
+		{"a log is missed while a connection is open", "hold, hold, release, remove -wal, check now", "the file -wal of the database was removed"},
+		{"a log may go with the last connection", "hold, hold, release, release, remove -wal, remove -shm, check now", ""},
+		{"a log may go without a connection", "check now, remove -wal, check now", ""},
+		{"a log that comes after its connection", "away -wal, hold, back -wal, check now, remove -wal, check now", "the file -wal of"},
+		{"a log may be empty", "hold, empty -wal, check now", ""},
+		{"an index may not be empty", "hold, empty -shm, check now", "the file -shm of the database was removed, replaced or emptied"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,8 +16,8 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// Callers leave at any time, alone and while others are there. What a caller is told agrees with what it
-// was charged.
+// Callers leave at any time, alone and while others are there. What a caller is told agrees with
+// what it was charged.
 func TestCallersWhoLeave(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -63,8 +63,8 @@ func request(i, limits int) (ops []limiter.Op) {
 	return ops
 }
 
-// soon returns up to 131 ms, and as often 2 to 4 µs as 65 to 131 ms: a machine may be fast or slow. Now and
-// then it returns 0.
+// soon returns up to 131 ms, and as often 2 to 4 µs as 65 to 131 ms: a machine may be fast or slow.
+// Now and then it returns 0.
 func soon(random *rand.Rand) time.Duration {
 	if random.IntN(16) == 0 {
 		return 0
@@ -115,7 +115,7 @@ func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int
 		switch {
 		case err == nil:
 			allowed++
-			testenv.Equal(t, n, 1, "how often a request that was granted was charged")
+			testenv.Equal(t, n, 1, "charges of a granted request")
 		case !errors.Is(err, limiter.ErrCanceled):
 			t.Errorf("a request whose caller left: %v, want ErrCanceled", err)
 		case errors.Is(err, limiter.ErrOutcomeUnknown) && mayBeUnknown:
@@ -123,7 +123,7 @@ func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int
 			charged += int(n)
 		default:
 			gone++
-			testenv.Equal(t, n, 0, "how often a request was charged whose caller was told that it was not applied:", err)
+			testenv.Equal(t, n, 0, "charges of a request that was reported as not applied:", err)
 		}
 	}
 	t.Logf("%d granted, %d left in time, %d of unknown outcome, of which %d were charged", allowed, gone, unknown, charged)

@@ -37,8 +37,8 @@ func begin(t *testing.T, conn *sql.Conn, queries ...string) (end func()) {
 	return end
 }
 
-// If a refusal waited, its time limit could end, and FailOpen would let a request pass on a key that
-// has nothing left.
+// If a refusal waited, its time limit could end, and FailOpen would let a request pass on a key
+// that has nothing left.
 func TestNoWaitBesideWriters(t *testing.T) {
 	t.Parallel()
 	pools := map[string]func(t testing.TB) *sqlite.Store{
@@ -102,7 +102,7 @@ func TestNoWaitBesideWriters(t *testing.T) {
 				if pool == "file" { // elsewhere the busy timeout of the pool applies
 					must(t, store.Check(t.Context()))
 				}
-				testenv.Equal(t, time.Since(began), 0, "what writes nothing waited")
+				testenv.Equal(t, time.Since(began), 0, "the wait of operations that write nothing")
 				unlock()
 				all.Wait()
 				testenv.Equal(t, taken(t, ls[2], "used"), 1, "taken of the limit that refused nothing")
@@ -111,15 +111,15 @@ func TestNoWaitBesideWriters(t *testing.T) {
 	}
 }
 
-// watched counts the functions that wait for its end, which does not come.
-type watched struct {
+// neverEnds is a context that never ends. waiting counts the functions that AfterFunc registered.
+type neverEnds struct {
 	context.Context
 	waiting atomic.Int64
 }
 
-func (*watched) Done() <-chan struct{} { return make(chan struct{}) }
+func (*neverEnds) Done() <-chan struct{} { return make(chan struct{}) }
 
-func (w *watched) AfterFunc(func()) (stop func() bool) {
+func (w *neverEnds) AfterFunc(func()) (stop func() bool) {
 	w.waiting.Add(1)
 	return func() bool { w.waiting.Add(-1); return true }
 }
@@ -142,7 +142,7 @@ func TestReadsOfAnOwnPool(t *testing.T) {
 	look := ops[0]
 	look.Kind = limiter.OpLook
 	for _, ops := range [][]limiter.Op{{look}, ops[:1], ops} {
-		ctx := &watched{Context: t.Context()}
+		ctx := &neverEnds{Context: t.Context()}
 		states, err := doAll(ctx, store, ops)
 		must(t, err)
 		testenv.Equal(t, states[0].Took, false, ops[0].Kind, len(ops), "granted")
@@ -151,15 +151,15 @@ func TestReadsOfAnOwnPool(t *testing.T) {
 	// The row has another policy, so a look writes. Its caller leaves before it does.
 	look.Policy = limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: time.Hour}
 	ctx, leave := context.WithCancel(t.Context())
-	meanwhile = func() { meanwhile = leave }
+	meanwhile = func() { meanwhile = leave } // on the second reading of the clock
 	if err := testenv.ErrorOf(store.Do(ctx, look)); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
 		t.Errorf("a caller who left: %v; want ErrCanceled, and its outcome known", err)
 	}
 	store.SetClock(func() time.Time { return time.Time{} })
-	testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), ops)), limiter.ErrInvalid, "by a clock that is not set")
+	testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), ops)), limiter.ErrInvalid, "a clock that returns the zero time")
 }
 
-// What writes waits for the lock, as long as its time limit and its caller allow.
+// A write waits for the lock as long as its time limit and its caller allow.
 func TestWaitForTheWriteLock(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"a take": 1, "several limits": 3} {
@@ -195,7 +195,7 @@ func TestWaitForTheWriteLock(t *testing.T) {
 				t.Errorf("beside a writer: %v; want it to wait", err)
 			case <-time.After(time.Second):
 			}
-			testenv.ErrorIs(t, testenv.ErrorOf(doAll(t.Context(), store, fails)), limiter.ErrMisconfigured, "without its table")
+			testenv.ErrorIs(t, testenv.ErrorOf(doAll(t.Context(), store, fails)), limiter.ErrMisconfigured, "a take whose table is missing")
 			unlock()
 			must(t, <-answered)
 			for i := range short {

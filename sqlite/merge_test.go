@@ -62,8 +62,8 @@ type answer struct {
 	err error
 }
 
-// ahead is two takes that are sent alone: the first waits for the write lock, and the second for the
-// first. Later ones can share a transaction.
+// ahead is two takes that are sent alone: the first waits for the write lock, and the second for
+// the first. Later ones can share a transaction.
 var ahead = []limiter.Op{takeOf("ahead", "1", slow, 1), takeOf("ahead", "2", slow, 1)}
 
 // meet makes operations wait behind a writer. Before the writer ends, it calls meanwhile.
@@ -94,8 +94,8 @@ func takeOf(name, key string, p limiter.Policy, cost int64) limiter.Op {
 	return limiter.Op{Kind: limiter.OpTake, Name: name, Key: key, Policy: p, Cost: cost, At: t0.UnixNano(), Timeout: time.Minute}
 }
 
-// Takes of a key that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides them one
-// after another.
+// Takes of a key that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides
+// them one after another.
 func TestOperationsThatMeetShareATransaction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -132,7 +132,7 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 				for i := range c.ops {
 					ops = append(ops, c.op(i))
 				}
-				// The log begins anew before the first transaction of a Store, and when there are no free pages.
+				// The log begins anew before the first transaction of a Store, and without free pages.
 				execute(t, store, "CREATE TABLE room AS SELECT zeroblob(1000000); DROP TABLE room")
 				must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "key", c.op(0).Policy, c.before))))
 				before := commits(t, path)
@@ -153,8 +153,8 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 	}
 }
 
-// commits counts the transactions in the WAL of a database: a frame that ends one holds the size of the
-// database, see https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
+// commits counts the transactions in the WAL of a database: a frame that ends one holds the size of
+// the database, see https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
 func commits(t *testing.T, path string) (n int) {
 	t.Helper()
 	wal, err := os.ReadFile(path + "-wal")
@@ -201,8 +201,8 @@ func TestBadRowFailsOnlyItsOwnTakes(t *testing.T) {
 					must(t, testenv.ErrorOf(writer.ExecContext(t.Context(), c.fault)))
 				}, ops...)
 				bad := takeOf("l", "bad", slow, 1)
-				testenv.ErrorIs(t, testenv.ErrorOf(store.Do(t.Context(), bad)), c.class, "alone")
-				testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), []limiter.Op{bad})), c.class, "by DoAll")
+				testenv.ErrorIs(t, testenv.ErrorOf(store.Do(t.Context(), bad)), c.class, "Do on the bad row")
+				testenv.ErrorIs(t, testenv.ErrorOf(store.DoAll(t.Context(), []limiter.Op{bad})), c.class, "DoAll on the bad row")
 				spent := map[limiter.Op]int64{}
 				for i, a := range answers {
 					switch op := ops[i]; {

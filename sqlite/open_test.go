@@ -149,8 +149,8 @@ func TestDSNOfTheOperationsPage(t *testing.T) {
 	testenv.ErrorIs(t, testenv.ErrorOf(l.Allow(short, "key")), context.DeadlineExceeded, "Allow beside a transaction")
 }
 
-// FuzzPath checks that Open rejects a path, or makes a URI that SQLite reads as that path, without a
-// parameter.
+// FuzzPath checks that Open rejects a path, or makes a URI that SQLite reads as that path, without
+// a parameter.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{
 		"", "app.db", ":memory:", ":memory:.db", "file:app.db?mode=ro", "FILE:x", "/var/lib/app.db", "//server/share/app.db", "///x",

@@ -79,17 +79,17 @@ func TestStatsOfTheQueue(t *testing.T) {
 		must(t, testenv.ErrorOf(store.DoAll(t.Context(), full))) // a refusal waits for nobody
 		unlock()
 		all.Wait()
-		// The second caller waits for the writer alone, those behind it share a transaction.
+		// The second caller waits alone. Those behind it share a transaction.
 		want := limiter.StoreStats{Statements: 7, Rows: 10, Units: callers + 7}
 		testenv.Equal(t, store.Stats(), want)
 		look := takeOf("l", "hot", limiter.TokenBucket{Capacity: 40, Refill: 1, Interval: time.Hour}, 40)
 		look.Kind = limiter.OpLook
 		must(t, testenv.ErrorOf(store.Do(t.Context(), look)))
-		testenv.Equal(t, read(t, store, look).Limit, 40, "the limit in the row after a look that nobody is ahead of")
+		testenv.Equal(t, read(t, store, look).Limit, 40, "the limit in the row after a look with another policy")
 	})
 }
 
-// The breaker blames the row on which a decision failed.
+// The breaker opens for the row on which a decision failed.
 func TestBreakerOfSeveralLimits(t *testing.T) {
 	t.Parallel()
 	for i, fault := range []string{

@@ -115,19 +115,13 @@ func TestStatements(t *testing.T) {
 			// The driver prepares what follows a statement anew each time. A comment at the end would
 			// hide what others append.
 			lines := strings.Split(text, "\n")
-			if strings.Contains(text, "/*") {
-				t.Errorf("it has a placeholder left in it:\n%s", text)
-			}
+			testenv.Equal(t, strings.Contains(text, "/*"), false, text, "has a placeholder")
 			if last := lines[len(lines)-1]; !strings.HasSuffix(last, ";") || strings.Contains(last, "--") {
-				t.Errorf("it ends with %q; want the end of a statement", last)
+				t.Errorf("ends with %q; want the end of a statement", last)
 			}
-			if !strings.HasPrefix(text, "-- ") {
-				t.Error("it does not say what it does")
-			}
+			testenv.Equal(t, strings.HasPrefix(text, "-- "), true, "begins with a comment that says what it does")
 			plan := dump(t, store, "EXPLAIN QUERY PLAN "+text, make([]any, 20)...) // enough for all parameters
-			if strings.Contains(plan, "SCAN limiter") && name != "lock" {
-				t.Errorf("it reads a whole table: %s", plan)
-			}
+			testenv.Equal(t, strings.Contains(plan, "SCAN limiter") && name != "lock", false, plan, "reads a whole table")
 		})
 	}
 }

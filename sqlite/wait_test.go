@@ -107,7 +107,7 @@ func TestTimeSpentBehindOthers(t *testing.T) {
 			<-time.After(limit / 2) // the turn came, and the time limit would be over
 			openSecond()
 			g.all.Wait()
-			testenv.Equal(t, *answer == nil, commits, "the full time again:", *answer)
+			testenv.Equal(t, *answer == nil, commits, "a late turn has its full time limit:", *answer)
 		})
 	}
 }
@@ -163,7 +163,7 @@ func TestTimeUsedUpBeforeTheStatement(t *testing.T) {
 			if errors.Is(err, limiter.ErrKeyBusy) != busy || limiter.StoreFailed(err) == busy || !errors.Is(err, limiter.ErrNotApplied) {
 				t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", err, busy)
 			}
-			testenv.Equal(t, calls == 0, busy, "no call")
+			testenv.Equal(t, calls == 0, busy, "f is not called")
 		})
 	}
 }
