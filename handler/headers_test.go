@@ -89,13 +89,13 @@ func TestFieldItems(t *testing.T) {
 			wantItems(t, l, c.result, c.fields, c.quota)
 		})
 	}
-	unknown := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
-	wantItems(t, &fixedLimiter{}, limiter.Result{}, `"fake";q=10;w=1`, "") // was not asked
-	wantItems(t, &fixedLimiter{}, unknown, `"fake";q=10;w=1`, "")
-	wantItems(t, &fixedLimiter{}, passed(1, 1, 0), `"fake";q=10;w=1`, `"fake";r=1`) // tells no source
+	byPolicy := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
+	wantItems(t, &fixedLimiter{}, limiter.Result{}, `"fake";q=10;w=1`, "") // the limiter was not asked
+	wantItems(t, &fixedLimiter{}, byPolicy, `"fake";q=10;w=1`, "")
+	wantItems(t, &fixedLimiter{}, passed(1, 1, 0), `"fake";q=10;w=1`, `"fake";r=1`) // a limiter that sets no Source
 	wantItems(t, &fixedLimiter{name: "a-Z_0.9:/x"}, passed(9, 9, 0), `"a-Z_0.9:/x";q=10;w=1`, `"a-Z_0.9:/x";r=9`)
 	wantItems(t, &fixedLimiter{name: `say "\n"`}, passed(9, 9, 0), `"say \"\\n\"";q=10;w=1`, `"say \"\\n\"";r=9`)
-	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, unknown) })
+	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, byPolicy) })
 }
 
 // wantItems checks the items of a decision.
@@ -128,8 +128,7 @@ func TestResetOfAWindow(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					end := time.Now().Add(20 * time.Minute) // the bubble begins at midnight
 					<-time.After(20*time.Minute - left + skew)
-					res := limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}
-					wantLegacy(t, window, res, "10", end)
+					wantLegacy(t, window, limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}, "10", end)
 				})
 			})
 		}

@@ -316,7 +316,7 @@ func TestJoinedKeysDiffer(t *testing.T) {
 	t.Parallel()
 	parts := []string{"1", ":", "_", "11", "1:", ":1", "1_", "_1", "::", "__", ":_", "_:", "2:1", "1:1"}
 	lists := [][]string{nil}
-	for i := 0; len(lists[i]) < 3; i++ {
+	for i := 0; len(lists[i]) < 3; i++ { // all lists of one to three parts
 		for _, part := range parts {
 			lists = append(lists, append(slices.Clip(lists[i]), part))
 		}

@@ -214,8 +214,8 @@ func TestResponsesEqualThoseOfAServer(t *testing.T) {
 	}
 }
 
-// FuzzShorterForm compares what is chosen with what encoding/json makes of a body. Lambda takes 6 MB of JSON,
-// where a NUL is six bytes as text and 4/3 of a byte in base64.
+// FuzzShorterForm compares what is chosen with what encoding/json makes of a body. Lambda takes 6
+// MB of JSON, where a NUL is six bytes as text and 4/3 of a byte in base64.
 func FuzzShorterForm(f *testing.F) {
 	for _, s := range []string{
 		"", "a", "\x00", "\b\f\n\r\t\x7f", `"\`, "<b>&", "\u2028", "\u2029", "é\U0001f600", "\xe2\x80", "\xff", "\x1b\x0b", "\r\n", `",`,
