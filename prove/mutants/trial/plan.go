@@ -49,7 +49,7 @@ var Plan = []Target{
 	// The tests of overrides read the overrides through a Store of this package.
 	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
 	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
-	// TestRefusalsWriteNoWAL measures the WAL of the whole server, and other tests write at the same time.
+	// TestRefusalsWriteNoWAL measures the WAL of the server, and other tests write at the same time.
 	{"postgres", "^TestRows", []Suite{{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute}}},
 }
 
