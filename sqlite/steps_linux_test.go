@@ -165,6 +165,7 @@ func TestLogAndFreePages(t *testing.T) {
 		{"writers pause for 500 frames", 500, "write 500, read, write 500, tidy, run 3, leave, run 9", "log=1000/1000, count=4, writing=0, copying=false"},
 		{"a pause ends after 20 ms", 500, "write 500, read, write 500, tidy, run 3, wait 20", "writing=0, copying=true"},
 		{"a pause does not end before 20 ms", 500, "write 500, read, write 500, tidy, run 3, almost 20", "writing=1, copying=true"},
+		{"writers are not slowed during the first copy", 1000, "write 1000, tidy, run 1", "pausing=false"},
 		{"501 frames are copied before the pause", 501, "write 500, read, write 501, tidy, run 3", "count=3, writing=0, pausing=true"},
 		{"the copy ends at a reader", 501, "write 500, read, write 501, tidy, run 9", "log=1001/500, count=4, pausing=false, copying=false"},
 		{"writers pause while another process copies", 3500, "write 3500, read, write 500, tidy, run 3, lockcopies, run 9", "count=4, writing=1, copying=false"},
