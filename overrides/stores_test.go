@@ -3,7 +3,6 @@ package overrides_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -12,24 +11,12 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/overrides"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/sqlite"
 )
-
-// sqlStore is a store that is also a source.
-type sqlStore interface {
-	limiter.Store
-	overrides.Source
-}
-
-func exec(t *testing.T, db *sql.DB, statement string, args ...any) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-}
 
 // TestStores runs the same tests on both SQL stores. In PostgreSQL the tables are in a schema of their own.
 func TestStores(t *testing.T) {
@@ -48,7 +35,7 @@ func TestStores(t *testing.T) {
 		db, err := sql.Open("pgx", dsn+"&search_path=limits")
 		must(t, err)
 		t.Cleanup(func() { _ = db.Close() })
-		exec(t, db, "CREATE SCHEMA limits")
+		must(t, testenv.ErrorOf(db.ExecContext(t.Context(), "CREATE SCHEMA limits")))
 		must(t, migrations.Up(t.Context(), migrations.Postgres, db, migrations.WithSchema("limits")))
 		store, err := postgres.Open(dsn, postgres.WithSchema("limits"))
 		must(t, err)
@@ -57,14 +44,14 @@ func TestStores(t *testing.T) {
 	})
 }
 
-func testKinds(t *testing.T, db *sql.DB, store sqlStore) {
-	exec(t, db, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at) VALUES
+func testKinds(t *testing.T, db *sql.DB, store overrides.Source) {
+	must(t, testenv.ErrorOf(db.ExecContext(t.Context(), `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at) VALUES
 		('kinds', $1, 'bucket', 5, 4, 3000000000, NULL, NULL),
 		('kinds', $2, 'window', 5, NULL, 3000000000, 'by Ann', 4000000000000000000),
 		('kinds', $3, 'window_counting', 5, NULL, 3000000000, '', NULL),
 		('kinds', $4, 'bucket', 5, 4, 3000000000, NULL, 1000000000000000000), -- expired
 		('kinds', $5, 'sliding', 5, NULL, 3000000000, NULL, NULL),
-		('others', $1, 'bucket', 5, 4, 3000000000, NULL, NULL)`, []byte{0, 0xff}, []byte("b"), []byte("ä"), []byte("a"), []byte("s"))
+		('others', $1, 'bucket', 5, 4, 3000000000, NULL, NULL)`, []byte{0, 0xff}, []byte("b"), []byte("ä"), []byte("a"), []byte("s"))))
 	want := []limiter.Override{
 		{Key: "\x00\xff", Policy: limiter.TokenBucket{Capacity: 5, Refill: 4, Interval: 3 * time.Second}},
 		{Key: "b", Policy: limiter.FixedWindow{Limit: 5, Window: 3 * time.Second}, Note: "by Ann", ExpiresAt: time.Unix(4_000_000_000, 0)},
@@ -79,7 +66,5 @@ func testKinds(t *testing.T, db *sql.DB, store sqlStore) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Overrides(ended, "kinds", 10); !errors.Is(err, limiter.ErrCanceled) {
-		t.Errorf("with a context that has ended: %v, want ErrCanceled", err)
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(store.Overrides(ended, "kinds", 10)), limiter.ErrCanceled, "with a context that has ended")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/overrides"
 )
 
@@ -21,9 +22,7 @@ func (panicking) Overrides(context.Context, string, int) ([]limiter.Override, er
 // wantTook fails the test unless this time has passed.
 func wantTook(t *testing.T, began time.Time, want time.Duration) {
 	t.Helper()
-	if d := time.Since(began); d != want {
-		t.Errorf("it took %v, want %v", d, want)
-	}
+	testenv.Equal(t, time.Since(began), want, "it took")
 }
 
 func TestWaitForRead(t *testing.T) {
