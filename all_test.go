@@ -371,3 +371,16 @@ func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {
 		}
 	}
 }
+
+// One decision has one policy for each key.
+func TestAllowAllChoosesThePolicyOnce(t *testing.T) {
+	calls := int64(0)
+	l := newLimiter(t, memory.New(), limiter.PerHour(10), limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
+		calls++
+		return limiter.PerHour(10 * calls), nil
+	}))
+	r, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: l, Key: "k"}, limiter.Claim{Limiter: l, Key: "other"}, limiter.Claim{Limiter: l, Key: "k", Cost: 3})
+	if err != nil || !r.Allowed || calls != 2 || r.Each[1].Remaining != 19 || r.Each[2].Remaining != 6 {
+		t.Errorf("%+v, %v after %d calls, want one for each key", r, err, calls)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,4 +235,159 @@ func TestGivingBackToTheFallback(t *testing.T) {
 			mustAllow(t, l, true)
 		}
 	}
+}
+
+// No failure policy lets a wrong call or a caller that has left pass, and the store is not asked.
+func TestInvalidCalls(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	gone, leave := context.WithCancel(ctx)
+	leave()
+	late, cancel := context.WithTimeout(ctx, -1)
+	defer cancel()
+	const most = int64(thirtyYears / (200 * time.Millisecond))
+	const end = endOfTime / int64(time.Second) // the clock must be before it: see Op.Clock
+	local := newLimiter(t, &spyStore{err: limiter.ErrNotApplied}, limiter.PerSecond(5), limiter.FailLocal(memory.New()))
+	byFallback, err := local.Allow(ctx, "k")
+	must(t, err)
+	for name, opt := range failurePolicies() {
+		store := &spyStore{Store: memory.New()}
+		now := time.Unix(1e9, 0)
+		l := newLimiter(t, store, limiter.PerSecond(5), opt, clockOf(&now))
+		w := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}, opt, clockOf(&now))
+		counts := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second, CountRejected: true}, opt, clockOf(&now))
+		res, err := l.Allow(ctx, "k")
+		must(t, err)
+		store.err, store.ops = limiter.ErrNotApplied, nil
+		allow := func(ctx context.Context, key string, n int64) error { return refusal(l.AllowN(ctx, key, n)) }
+		upTo := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
+			return refusal(l.AllowUpTo(ctx, key, n))
+		}
+		peek := func(l *limiter.Limiter, key string, n int64) error { return refusal(l.PeekN(ctx, key, n)) }
+		charge := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
+			return refusal(l.Charge(ctx, key, n))
+		}
+		reserve := func(l *limiter.Limiter, n int64, maxWait time.Duration) error {
+			r, err := l.Reserve(ctx, "k", n, maxWait)
+			if r.Delay != math.MaxInt64 {
+				t.Errorf("Reserve(%d, %v): Delay %v, want the longest", n, maxWait, r.Delay)
+			}
+			return refusal(r.Result, err)
+		}
+		refund := func(ctx context.Context, key string, n int64) error { return refunding(l.Refund(ctx, key, n)) }
+		refundOf := func(ctx context.Context, key string, n int64, res limiter.Result) error {
+			return refunding(l.RefundOf(ctx, key, n, res))
+		}
+		invalid, exceeds, canceled := limiter.ErrInvalid, limiter.ErrExceedsCapacity, limiter.ErrCanceled
+		other := byFallback
+		if name == "local" {
+			other = limiter.Result{} // this limiter has a fallback
+		}
+		for _, c := range []struct {
+			what string
+			err  error
+			want error // nil: the call does nothing
+		}{
+			{"the empty key", allow(ctx, "", 1), invalid},
+			{"a negative cost", allow(ctx, "k", -1), invalid},
+			{"a cost above capacity", allow(ctx, "k", 6), exceeds},
+			{"the highest cost", allow(ctx, "k", math.MaxInt64), exceeds},
+			{"a context that was canceled", allow(gone, "k", 1), context.Canceled},
+			{"a context that was canceled, as a class", allow(gone, "k", 1), canceled},
+			{"a deadline that has passed", allow(late, "k", 1), canceled},
+			{"AllowUpTo(0)", upTo(ctx, l, "k", 0), invalid},
+			{"AllowUpTo of a negative cost", upTo(ctx, w, "k", -1), invalid},
+			{"AllowUpTo without a key", upTo(ctx, l, "", 1), invalid},
+			{"AllowUpTo where refusals count", upTo(ctx, counts, "k", 1), errors.ErrUnsupported},
+			{"AllowUpTo where refusals count, as a class", upTo(ctx, counts, "k", 1), invalid},
+			{"AllowUpTo after leaving", upTo(gone, l, "k", 1), canceled},
+			{"PeekN of a negative cost", peek(l, "k", -1), invalid},
+			{"PeekN above the capacity", peek(l, "k", 6), exceeds},
+			{"PeekN above the limit", peek(w, "k", math.MaxInt64), exceeds},
+			{"PeekN above the limit where refusals count", peek(counts, "k", 6), exceeds},
+			{"PeekN without a key", peek(l, "", 1), invalid},
+			{"a charge without a key", charge(ctx, l, "", 1), invalid},
+			{"a charge of 0 without a key", charge(ctx, l, "", 0), invalid},
+			{"a negative charge", charge(ctx, l, "k", -1), invalid},
+			{"a charge of over 30 years", charge(ctx, l, "k", most+1), exceeds},
+			{"the highest charge", charge(ctx, l, "k", math.MaxInt64), exceeds},
+			{"a charge after leaving", charge(gone, l, "k", 1), canceled},
+			{"a block without a key", l.Block(ctx, "", time.Second), invalid},
+			{"a block of no time", l.Block(ctx, "k", 0), invalid},
+			{"a block of negative time", w.Block(ctx, "k", -1), invalid},
+			{"a block that is too long", w.Block(ctx, "k", limiter.MaxBlock+1), invalid},
+			{"the highest block", counts.Block(ctx, "k", math.MaxInt64), invalid},
+			{"a block after leaving", l.Block(gone, "k", time.Second), canceled},
+			{"a negative refund", refund(ctx, "k", -1), invalid},
+			{"a refund of 0", refund(ctx, "k", 0), nil},
+			{"a refund of 0 after leaving", refund(gone, "k", 0), canceled},
+			{"a refund without a key", refund(ctx, "", 0), invalid},
+			{"RefundOf of a negative amount", refundOf(ctx, "k", -1, res), invalid},
+			{"RefundOf of a negative amount of nothing", refundOf(ctx, "k", -1, limiter.Result{}), invalid},
+			{"RefundOf of 0", refundOf(ctx, "k", 0, res), nil},
+			{"RefundOf of nothing", refundOf(ctx, "k", 1, limiter.Result{}), nil},
+			{"RefundOf without a key", refundOf(ctx, "", 1, res), invalid},
+			{"RefundOf after leaving", refundOf(gone, "k", 1, res), canceled},
+			{"RefundOf of nothing after leaving", refundOf(gone, "k", 1, limiter.Result{}), canceled},
+			{"RefundOf of another limiter's fallback", refundOf(ctx, "k", 1, other), map[bool]error{true: nil, false: invalid}[name == "local"]},
+			{"a reset without a key", l.Reset(ctx, ""), invalid},
+			{"a reset after leaving", l.Reset(gone, "k"), canceled},
+			{"a reservation above capacity", reserve(l, 6, time.Second), exceeds},
+			{"a negative reservation", reserve(l, -1, time.Second), invalid},
+			{"a negative wait", reserve(l, 1, -1), invalid},
+			{"a wait that is too long", reserve(l, 1, limiter.MaxReserve+1), invalid},
+			{"a reservation of 0 that waits too long", reserve(l, 0, limiter.MaxReserve+1), invalid},
+			{"a reservation where refusals count", reserve(counts, 1, time.Second), errors.ErrUnsupported},
+			{"a reservation of 0 where refusals count", reserve(counts, 0, time.Second), errors.ErrUnsupported},
+			{"a wait where refusals count", counts.Wait(ctx, "k"), errors.ErrUnsupported},
+			{"WaitN(0) without a key", l.WaitN(ctx, "", 0), invalid},
+			{"WaitN(0) after leaving", l.WaitN(gone, "k", 0), context.Canceled},
+			{"a wait with a deadline that has passed", l.Wait(late, "k"), context.DeadlineExceeded},
+			{"a wait for a negative cost", l.WaitN(ctx, "k", -1), invalid},
+			{"a wait above capacity", l.WaitN(ctx, "k", 6), exceeds},
+		} {
+			if !errors.Is(c.err, c.want) || limiter.StoreFailed(c.err) {
+				t.Errorf("Fail %s: %s: %v, want %v", name, c.what, c.err, c.want)
+			}
+		}
+		for _, now = range []time.Time{
+			{},
+			time.Unix(0, 0), time.Unix(-1, 0), time.Unix(end, 0), time.Unix(math.MaxInt64, 0),
+			time.Unix(math.MinInt64/int64(time.Second)-1e9, 0), // whose nanoseconds overflow to a valid time
+		} {
+			for i, err := range []error{allow(ctx, "k", 1), refund(ctx, "k", 1), l.Reset(ctx, "k")} {
+				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), "1970 and 2079") {
+					t.Errorf("method %d when the clock says %v: %v, want ErrInvalid that names the years", i, now, err)
+				}
+			}
+		}
+		if len(store.ops) != 0 {
+			t.Errorf("Fail %s: the store got %+v, want nothing", name, store.ops)
+		}
+		now, store.err = time.Unix(end-1, 0), nil
+		for i, err := range []error{
+			testenv.ErrorOf(l.Charge(ctx, "k", most)), testenv.ErrorOf(w.Charge(ctx, "k", math.MaxInt64)), testenv.ErrorOf(counts.Charge(ctx, "k", 1)),
+			testenv.ErrorOf(counts.PeekN(ctx, "k", 5)), l.Block(ctx, "k", 1), w.Block(ctx, "k", limiter.MaxBlock), counts.Block(ctx, "k", 1),
+		} {
+			if err != nil || len(store.ops) != 7 {
+				t.Errorf("valid call %d: %v, %d calls of the store, want 7", i, err, len(store.ops))
+			}
+		}
+	}
+}
+
+// refusal returns the error of a call. It panics if the Result is not the one that comes with an error.
+func refusal(res limiter.Result, err error) error {
+	if res != (limiter.Result{Source: limiter.SourcePolicy}) {
+		panic(fmt.Sprintf("%+v with the error %v", res, err))
+	}
+	return err
+}
+
+// refunding returns the error of a refund. It panics if the refund failed and also gave something back.
+func refunding(gave bool, err error) error {
+	if gave && err != nil {
+		panic(fmt.Sprintf("gave back with the error %v", err))
+	}
+	return err
 }

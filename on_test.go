@@ -31,9 +31,7 @@ func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
 	if op := spy.ops[1]; op.Name != "l" || op.Key == "k" || op.At != start || op.Timeout != 7*time.Second {
 		t.Errorf("the operation is %+v, want the name, digest, clock and timeout of the limiter", op)
 	}
-	if r, err := l.On(&spyStore{err: limiter.ErrNotApplied}).Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Source != limiter.SourcePolicy {
-		t.Errorf("FailOpen on another store: %+v, %v", r, err)
-	}
+	mustAllow(t, l.On(&spyStore{err: limiter.ErrNotApplied}), true) // by FailOpen
 }
 
 func TestOnHasItsOwnDenyCache(t *testing.T) {
@@ -85,11 +83,10 @@ func TestOnAllocatesLittle(t *testing.T) {
 	} {
 		l := newLimiter(t, store, limiter.PerHour(5), opts...)
 		var on *limiter.Limiter
-		if n := testing.AllocsPerRun(100, func() { on = l.On(store) }); n > 2 && !testenv.Race {
-			t.Errorf("%s: On allocates %v times, want at most 2", name, n)
-		}
-		if n := testing.AllocsPerRun(100, func() { on = l.On(nil) }); n > 2 && !testenv.Race || on == nil {
-			t.Errorf("%s: On(nil) allocates %v times, want at most 2", name, n)
+		for _, s := range []limiter.Store{store, nil} {
+			if n := testing.AllocsPerRun(100, func() { on = l.On(s) }); n > 2 && !testenv.Race || on == nil {
+				t.Errorf("%s: On(%v) allocates %v times, want at most 2", name, s, n)
+			}
 		}
 	}
 }
@@ -213,5 +210,30 @@ func TestCancelUsesThePolicyOfTheBooking(t *testing.T) {
 	p.policy = booked
 	if r, err := l.AllowN(t.Context(), "k", 7); err != nil || !r.Allowed {
 		t.Errorf("after Cancel: %+v, %v, want all of it back", r, err)
+	}
+}
+
+// A deny cache forgets a refusal if the key is asked about under another policy, which may convert the row.
+func TestDenyCacheOfAChangedPolicy(t *testing.T) {
+	minute := limiter.FixedWindow{Limit: 5, Window: time.Minute}
+	counting := minute
+	counting.CountRejected = true
+	for name, c := range map[string]struct {
+		override limiter.Policy
+		ask      func(l *limiter.Limiter, ctx context.Context, key string) (limiter.Result, error)
+	}{
+		"a look":                      {minute, (*limiter.Limiter).Peek},
+		"a take whose refusals count": {counting, (*limiter.Limiter).Allow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, p := time.Unix(0, start+1), &plans{}
+			l := newLimiter(t, memory.New(), limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour}, clockOf(&now), p.option(), limiter.WithDenyCache(10, time.Hour))
+			must(t, testenv.ErrorOf(l.AllowN(t.Context(), "k", 5)))
+			mustAllow(t, l, false)
+			now, p.policy = now.Add(time.Second), c.override
+			must(t, testenv.ErrorOf(c.ask(l, t.Context(), "k")))
+			now, p.policy = now.Add(time.Minute), nil
+			mustAllow(t, l, true)
+		})
 	}
 }

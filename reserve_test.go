@@ -175,3 +175,24 @@ func TestWaitAfterSmallStepBack(t *testing.T) {
 		})
 	}
 }
+
+// The time that the store takes is missing for the wait.
+func TestWaitOnASlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		slow := storeFunc(func(ctx context.Context, op limiter.Op) (limiter.State, error) {
+			<-time.After(200 * time.Millisecond)
+			return store.Do(ctx, op)
+		})
+		l := newLimiter(t, slow, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1200 * time.Millisecond})
+		mustAllow(t, newLimiter(t, store, l.Policy()), true)
+		ctx, cancel := context.WithTimeout(t.Context(), 1100*time.Millisecond)
+		defer cancel()
+		err := l.Wait(ctx, "k")
+		testenv.ErrorIs(t, ctx.Err(), nil, "the deadline after Wait")
+		testenv.ErrorIs(t, err, limiter.ErrExceedsMaxWait, "Wait")
+		testenv.ErrorIs(t, err, context.DeadlineExceeded, "Wait")
+		<-time.After(time.Second)
+		mustAllow(t, l, true) // the booking was canceled
+	})
+}
