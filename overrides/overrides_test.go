@@ -328,7 +328,8 @@ func TestBase(t *testing.T) {
 	t.Run("of another kind", func(t *testing.T) {
 		t.Parallel()
 		for _, base := range []limiter.Policy{nil, own, &month, limiter.FixedWindow{}, limiter.InFlight{}} {
-			testenv.ErrorIs(t, testenv.ErrorOf(overrides.New(source, "api", overrides.Base(base))(t.Context(), "k")), limiter.ErrInvalid, base)
+			_, err := overrides.New(source, "api", overrides.Base(base))(t.Context(), "k")
+			testenv.ErrorIs(t, err, limiter.ErrInvalid, base)
 		}
 	})
 }

@@ -45,13 +45,16 @@ func TestStores(t *testing.T) {
 }
 
 func testKinds(t *testing.T, db *sql.DB, store overrides.Source) {
-	must(t, testenv.ErrorOf(db.ExecContext(t.Context(), `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at) VALUES
+	_, err := db.ExecContext(t.Context(), `INSERT INTO limiter_overrides
+		(limiter, key, kind, capacity, refill, period, note, expires_at) VALUES
 		('kinds', $1, 'bucket', 5, 4, 3000000000, NULL, NULL),
 		('kinds', $2, 'window', 5, NULL, 3000000000, 'by Ann', 4000000000000000000),
 		('kinds', $3, 'window_counting', 5, NULL, 3000000000, '', NULL),
 		('kinds', $4, 'bucket', 5, 4, 3000000000, NULL, 1000000000000000000), -- expired
 		('kinds', $5, 'sliding', 5, NULL, 3000000000, NULL, NULL),
-		('others', $1, 'bucket', 5, 4, 3000000000, NULL, NULL)`, []byte{0, 0xff}, []byte("b"), []byte("ä"), []byte("a"), []byte("s"))))
+		('others', $1, 'bucket', 5, 4, 3000000000, NULL, NULL)`,
+		[]byte{0, 0xff}, []byte("b"), []byte("ä"), []byte("a"), []byte("s"))
+	must(t, err)
 	want := []limiter.Override{
 		{Key: "\x00\xff", Policy: limiter.TokenBucket{Capacity: 5, Refill: 4, Interval: 3 * time.Second}},
 		{Key: "b", Policy: limiter.FixedWindow{Limit: 5, Window: 3 * time.Second}, Note: "by Ann", ExpiresAt: time.Unix(4_000_000_000, 0)},
@@ -66,5 +69,6 @@ func testKinds(t *testing.T, db *sql.DB, store overrides.Source) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	testenv.ErrorIs(t, testenv.ErrorOf(store.Overrides(ended, "kinds", 10)), limiter.ErrCanceled, "with a context that has ended")
+	_, err = store.Overrides(ended, "kinds", 10)
+	testenv.ErrorIs(t, err, limiter.ErrCanceled, "with a context that has ended")
 }
