@@ -247,9 +247,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 		t.Errorf("the response to the request in flight is %q, %v", answer, err)
 	}
 	p.wait(t)
-	if p.err != nil {
-		t.Errorf("the process ended with %v\n%s", p.err, p.output())
-	}
+	testenv.ErrorIs(t, p.err, nil, "the process ended", p.output())
 }
 
 // BenchmarkColdStart takes turns with a function that does nothing. The difference is the program's share.

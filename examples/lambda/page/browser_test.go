@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,9 +47,7 @@ func TestPage(t *testing.T) {
 	if late.Stop(); errors.Is(err, exec.ErrNotFound) {
 		testenv.Unavailable(t, "chromium", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Run("all", func(t *testing.T) {
 		for name, test := range map[string]func(*tab){
 			"bars show the fields":             barsShow,
@@ -82,9 +79,7 @@ func newTab(parent context.Context, t *testing.T) *tab {
 	ctx, stop := context.WithTimeout(ctx, testTimeout)
 	t.Cleanup(stop)
 	b := &tab{t: t, ctx: ctx}
-	if err := chromedp.Listen(ctx, b.hear); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, chromedp.Listen(ctx, b.hear))
 	// Without motion, changes are visible at once.
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watchTimers})
@@ -92,9 +87,7 @@ func newTab(parent context.Context, t *testing.T) *tab {
 		eval[int](b, `console.log("last"), 1`) // the browser sends earlier messages before this one
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if !slices.Equal(b.problems, []string{"console.log"}) {
-			t.Errorf("the console of the browser has %q, want nothing but the test's console.log", b.problems)
-		}
+		testenv.Equal(t, b.problems, []string{"console.log"}, "the console of the browser has the test's console.log only")
 	})
 	return b
 }
@@ -134,9 +127,7 @@ func (b *tab) hear(event any) {
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
-		b.t.Fatal(err)
-	}
+	testenv.Must(b.t, chromedp.Do(b.ctx, steps...))
 }
 
 // click clicks the button with an ID, and waits until the page shows something.
@@ -274,9 +265,7 @@ func barsShow(b *tab) {
 	b.until(latest, `1 200; Search; RateLimit: "a;r=7 | 1 allowed`)
 	s.set(always(answer{status: 200, policy: policy, quota: `"day";r=17;t=60`}))
 	b.click("export", bars, strings.Replace(want, "window ends in 19 h", "window ends in 1 min", 1))
-	if n := eval[int](b, "document.images.length"); n != 0 {
-		b.t.Errorf("the name of a policy made %d images, want text", n)
-	}
+	testenv.Equal(b.t, eval[int](b, "document.images.length"), 0, "images from the name of a policy, which is text")
 }
 
 func logShows(b *tab) {
@@ -367,9 +356,8 @@ func fits(b *tab) {
 		b.do(chromedp.KeyEvent(kb.Tab))
 		order += eval[string](b, `document.activeElement.id + " " + getComputedStyle(document.activeElement).outlineStyle + ", "`)
 	}
-	if want := "source solid, search solid, search20 solid, export solid, wrong solid, right solid, "; order != want {
-		b.t.Errorf("the tab key leads to %s, want %s", order, want)
-	}
+	want := "source solid, search solid, search20 solid, export solid, wrong solid, right solid, "
+	testenv.Equal(b.t, order, want, "the tab key leads to")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.until(latest, `1 200; Log in; RateLimit: "search";r=9;t=3600 | 1 allowed`)
 }
