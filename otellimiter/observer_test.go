@@ -240,9 +240,8 @@ func TestAProviderThatFailsFailsNoDecision(t *testing.T) {
 	if res, err := l.Allow(t.Context(), "key"); err != nil || !res.Allowed {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if len(handled) != 1 || !errors.Is(handled[0], errBroken) {
-		t.Errorf("the error handler got %v", handled)
-	}
+	testenv.Equal(t, len(handled), 1, "calls of the error handler")
+	testenv.ErrorIs(t, errors.Join(handled...), errBroken, "the error handler")
 	testenv.ErrorIs(t, testenv.ErrorOf(otellimiter.Watch(broken{}, new(stats))), errBroken, "Watch")
 }
 
