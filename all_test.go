@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,14 @@ func claims(ls ...*limiter.Limiter) (cs []limiter.Claim) {
 		cs = append(cs, limiter.Claim{Limiter: l, Key: "k"})
 	}
 	return cs
+}
+
+// refusalOfAll is refusal for AllowAll.
+func refusalOfAll(res limiter.AllResult, err error) error {
+	if res.Allowed || res.Each != nil {
+		panic(fmt.Sprintf("%+v with the error %v", res, err))
+	}
+	return err
 }
 
 // What is wrong with the limiters, CheckAll and AllowAll say alike.
@@ -79,16 +88,11 @@ func TestCheckAll(t *testing.T) {
 		for range 2 {
 			err := limiter.CheckAll(c.limiters...)
 			if c.class == nil {
-				if err != nil {
-					t.Errorf("%s: %v", c.what, err)
-				}
+				testenv.ErrorIs(t, err, nil, c.what)
 				continue
 			}
 			says("CheckAll", err)
-			res, err := limiter.AllowAll(t.Context(), claims(c.limiters...)...)
-			if says("AllowAll", err); res.Allowed || res.Each != nil {
-				t.Errorf("%s: %+v, want a refusal", c.what, res)
-			}
+			says("AllowAll", refusalOfAll(limiter.AllowAll(t.Context(), claims(c.limiters...)...)))
 			slices.Reverse(c.limiters)
 		}
 	}
@@ -108,10 +112,9 @@ func TestAllowAllSaysWhatIsWrongWithItsClaims(t *testing.T) {
 		"a sum over the limit":      {[]limiter.Claim{{Limiter: l, Key: "k", Cost: 1}, claim}, limiter.ErrExceedsCapacity},
 		"a sum that would overflow": {slices.Repeat([]limiter.Claim{claim}, limiter.MaxClaims), limiter.ErrExceedsCapacity},
 	} {
-		res, err := limiter.AllowAll(t.Context(), c.claims...)
-		if !errors.Is(err, c.class) || res.Allowed || res.Each != nil || limiter.StoreFailed(err) {
-			t.Errorf("%s: %+v, %v, want a refusal with %v", name, res, err, c.class)
-		}
+		err := refusalOfAll(limiter.AllowAll(t.Context(), c.claims...))
+		testenv.ErrorIs(t, err, c.class, name)
+		testenv.Equal(t, limiter.StoreFailed(err), false, name, err, "is a failure of the store")
 	}
 	if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 5 {
 		t.Errorf("afterwards the key has %+v, %v, want all", res, err)
@@ -235,14 +238,10 @@ func TestAllowAllAndTheDenyCaches(t *testing.T) {
 	if res := ask(0, claims(c, b, a)...); res.Each[0].Source != limiter.SourceDenyCache || res.Each[1].Source != limiter.SourceDenyCache || res.Each[2].Source != 0 {
 		t.Errorf("b and c are kept: %+v", res)
 	}
-	if r, err := b.Allow(t.Context(), "k"); err != nil || r.Source != limiter.SourceDenyCache {
-		t.Errorf("Allow of what AllowAll was refused: %+v, %v", r, err)
-	}
+	denying{b, t, spy}.expect("k", 1, false, cache) // by Allow of what AllowAll was refused
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if res, err := limiter.AllowAll(canceled, claims(b)...); res.Allowed || !errors.Is(err, limiter.ErrCanceled) {
-		t.Errorf("AllowAll of a canceled context: %+v, %v, want ErrCanceled", res, err)
-	}
+	testenv.ErrorIs(t, refusalOfAll(limiter.AllowAll(canceled, claims(b)...)), limiter.ErrCanceled, "a canceled context")
 	must(t, b.Reset(t.Context(), "k"))
 	if res := ask(1, claims(a, b, plain)...); !res.Allowed {
 		t.Errorf("after Reset: %+v", res)
@@ -279,15 +278,16 @@ func TestAllowAllUsesThePolicyOfEachRequest(t *testing.T) {
 	} {
 		*pa = c.plans
 		spy.calls = 0
-		res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: b, Key: "k"}, limiter.Claim{Limiter: a, Key: "k", Cost: c.cost})
-		if !errors.Is(err, c.class) || limiter.StoreFailed(err) || res.Allowed || res.Each != nil || spy.calls != 0 {
-			t.Errorf("%s: %+v, %v, in %d calls of the store, want %v", name, res, err, spy.calls, c.class)
+		cs := []limiter.Claim{{Limiter: b, Key: "k"}, {Limiter: a, Key: "k", Cost: c.cost}}
+		err := refusalOfAll(limiter.AllowAll(t.Context(), cs...))
+		if !errors.Is(err, c.class) || limiter.StoreFailed(err) || spy.calls != 0 {
+			t.Errorf("%s: %v, in %d calls of the store, want %v", name, err, spy.calls, c.class)
 		}
 	}
 	*pa, pb.policy = plans{}, limiter.FixedWindow{Limit: 9, Window: time.Hour, CountRejected: true}
-	if _, err := limiter.AllowAll(t.Context(), claims(a, b)...); !errors.Is(err, limiter.ErrInvalid) || !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("a chosen window that counts refusals: %v, want ErrInvalid and ErrUnsupported", err)
-	}
+	err = refusalOfAll(limiter.AllowAll(t.Context(), claims(a, b)...))
+	testenv.ErrorIs(t, err, limiter.ErrInvalid, "a chosen window that counts refusals")
+	testenv.ErrorIs(t, err, errors.ErrUnsupported, "a chosen window that counts refusals")
 }
 
 func TestAllowAllTakesTheShortestTimeLimit(t *testing.T) {
@@ -335,13 +335,11 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 		}
 	}
 	l := named(t, inTransaction{spy}, "a", limiter.PerHour(1), limiter.FailOpen())
-	if res, err := limiter.AllowAll(t.Context(), claims(l)...); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
-		t.Errorf("in a transaction: %+v, %v, want the error", res, err)
-	}
+	testenv.ErrorIs(t, refusalOfAll(limiter.AllowAll(t.Context(), claims(l)...)), limiter.ErrNotApplied, "a transaction")
 	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&spyStore{Store: one, err: limiter.ErrOutcomeUnknown}))
-	if res, err := limiter.AllowAll(t.Context(), claims(both)...); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, limiter.ErrOutcomeUnknown) {
-		t.Errorf("a fallback that fails: %+v, %v, want both errors", res, err)
-	}
+	err := refusalOfAll(limiter.AllowAll(t.Context(), claims(both)...))
+	testenv.ErrorIs(t, err, limiter.ErrNotApplied, "a fallback that fails")
+	testenv.ErrorIs(t, err, limiter.ErrOutcomeUnknown, "a fallback that fails")
 }
 
 func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {

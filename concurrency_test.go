@@ -55,9 +55,8 @@ func TestNewConcurrency(t *testing.T) {
 		"a longest wait of nothing": {store, places, []limiter.Option{limiter.WithMaxWait(0)}},
 		"a nil option":              {store, places, []limiter.Option{nil}},
 	} {
-		if _, err := limiter.NewConcurrency(c.store, "c", c.policy, c.opts...); !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", name, err)
-		}
+		_, err := limiter.NewConcurrency(c.store, "c", c.policy, c.opts...)
+		testenv.ErrorIs(t, err, limiter.ErrInvalid, name)
 	}
 	for _, p := range []limiter.InFlight{{Limit: 1, Hold: time.Millisecond}, {Limit: 1000, Hold: limiter.MaxHold}} {
 		testenv.Equal(t, testenv.ErrorOf(limiter.NewConcurrency(store, "c", p)), nil, "NewConcurrency with", p)
@@ -77,26 +76,21 @@ func TestLeasePolicies(t *testing.T) {
 			t.Errorf("%v: %+v", p, lease.Result)
 		}
 		_, err = newLimiter(t, memory.New(), limiter.PerHour(5), chosen).Allow(t.Context(), "k")
-		if valid := p == limiter.PerHour(3); valid != (err == nil) || !valid && !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("a Limiter by %v: %v", p, err)
-		}
+		testenv.ErrorIs(t, err, map[bool]error{false: limiter.ErrInvalid}[p == limiter.PerHour(3)], "a Limiter by", p)
 	}
 }
 
 func TestLeaseTimes(t *testing.T) {
 	t.Parallel()
 	c := newConcurrency(t, memory.New())
-	for d, valid := range map[time.Duration]bool{
-		-1: false, 0: false, time.Millisecond - 1: false, time.Millisecond: true, limiter.MaxHold: true, limiter.MaxHold + 1: false,
+	invalid := limiter.ErrInvalid
+	for d, want := range map[time.Duration]error{
+		-1: invalid, 0: invalid, time.Millisecond - 1: invalid, time.Millisecond: nil,
+		limiter.MaxHold: nil, limiter.MaxHold + 1: invalid,
 	} {
 		lease, err := c.TryAcquireFor(t.Context(), fmt.Sprint(d), d)
-		if lease == nil || (err == nil) != valid || !valid && !errors.Is(err, limiter.ErrInvalid) {
-			t.Fatalf("TryAcquireFor(%v): %v, %v", d, lease, err)
-		}
-		_, err = lease.Extend(t.Context(), d)
-		if (err == nil) != valid || !valid && !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("Extend(%v): %v", d, err)
-		}
+		testenv.ErrorIs(t, err, want, "TryAcquireFor", d)
+		testenv.ErrorIs(t, testenv.ErrorOf(lease.Extend(t.Context(), d)), want, "Extend", d) // also if it is not held
 	}
 	for _, allowed := range []bool{false, true} {
 		made := &limiter.Lease{Result: limiter.Result{Allowed: allowed}}
@@ -147,9 +141,7 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				if lease.Allowed != passes || passes == errors.Is(err, c.err) {
 					t.Errorf("%+v, %v", lease.Result, err)
 				}
-				if wantLength := map[bool]time.Duration{true: time.Minute}[passes && name == "local"]; lease.Length != wantLength {
-					t.Errorf("Length %v, want %v", lease.Length, wantLength)
-				}
+				testenv.Equal(t, lease.Length, map[bool]time.Duration{true: time.Minute}[passes && name == "local"], "Length")
 				if id := store.ops[0].ID; id < 1 {
 					t.Errorf("the lease has the ID %d", id)
 				}
@@ -182,9 +174,7 @@ func TestLeaseUnderFailurePolicies(t *testing.T) {
 			if held, err := l.Extend(t.Context(), time.Hour); held != want || err != nil {
 				t.Errorf("%s: Extend: %v, %v, want %v", name, held, err, want)
 			}
-			if sent := sentTo(store); len(sent) > 0 {
-				t.Errorf("%s: sent %v to the store, want nothing", name, sent)
-			}
+			testenv.Equal(t, sentTo(store), nil, name, "sent")
 		}
 		lease := mustAcquire(t, c)
 		if lease.Source != source || lease.Taken != 1 {
@@ -213,9 +203,7 @@ func TestReleaseThatFails(t *testing.T) {
 	c := newConcurrency(t, store, limiter.FailOpen()) // which gives neither a release nor an extension
 	lease := mustAcquire(t, c)
 	store.err = limiter.ErrOutcomeUnknown
-	if held, err := lease.Extend(t.Context(), time.Hour); held || !errors.Is(err, limiter.ErrOutcomeUnknown) {
-		t.Errorf("Extend: %v, %v", held, err)
-	}
+	testenv.ErrorIs(t, refunding(lease.Extend(t.Context(), time.Hour)), limiter.ErrOutcomeUnknown, "Extend")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	testenv.ErrorIs(t, lease.Release(canceled), limiter.ErrCanceled, "Release after the end of its context")
@@ -235,9 +223,8 @@ func TestOperationsOfPolicies(t *testing.T) {
 	for kind := limiter.OpTake; kind <= limiter.OpExtend; kind++ {
 		ofLeases, ofBoth := kind >= limiter.OpAcquire, kind == limiter.OpLook || kind == limiter.OpReset
 		for p, valid := range map[limiter.Policy]bool{places: ofLeases || ofBoth, limiter.PerHour(1): !ofLeases} {
-			if err := (&limiter.Op{Kind: kind, Policy: p}).Check(); valid != (err == nil) || !valid && !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("%v by %v: %v", kind, p, err)
-			}
+			want := map[bool]error{false: errors.ErrUnsupported}[valid]
+			testenv.ErrorIs(t, (&limiter.Op{Kind: kind, Policy: p}).Check(), want, kind, "by", p)
 		}
 	}
 }

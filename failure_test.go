@@ -150,9 +150,7 @@ func TestFailLocalAdmitsPolicyOnceMore(t *testing.T) {
 			}
 		}
 	}
-	if admitted[limiter.SourceStore] != 5 || admitted[limiter.SourceLocal] != 5 {
-		t.Errorf("admitted %v, want 5 by each", admitted)
-	}
+	testenv.Equal(t, admitted, map[limiter.Source]int{limiter.SourceStore: 5, limiter.SourceLocal: 5}, "admitted")
 }
 
 func TestFailLocalWithFailingFallback(t *testing.T) {
@@ -160,9 +158,8 @@ func TestFailLocalWithFailingFallback(t *testing.T) {
 	var seen observed
 	l := newLimiter(t, &spyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(&spyStore{err: limiter.ErrMisconfigured}), seen.option())
 	err := refusal(l.Allow(t.Context(), "k"))
-	if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, limiter.ErrMisconfigured) {
-		t.Errorf("Allow: %v, want both errors", err)
-	}
+	testenv.ErrorIs(t, err, limiter.ErrNotApplied, "Allow")
+	testenv.ErrorIs(t, err, limiter.ErrMisconfigured, "Allow")
 	if len(seen) != 1 || seen[0].Err != err || seen[0].Result != (limiter.Result{Source: limiter.SourcePolicy}) {
 		t.Errorf("the observer was told %+v", seen)
 	}
@@ -205,9 +202,7 @@ func TestGivingBackToTheFallback(t *testing.T) {
 	for name, giveBack := range map[string]func(l *limiter.Limiter, r *limiter.Reservation) error{
 		"RefundOf": func(l *limiter.Limiter, r *limiter.Reservation) error {
 			gave, err := l.RefundOf(t.Context(), "k", 1, r.Result)
-			if !gave {
-				t.Errorf("RefundOf a Result by %v gave nothing back", r.Source)
-			}
+			testenv.Equal(t, gave, true, "RefundOf a Result by", r.Source, "gave something back")
 			return err
 		},
 		"Cancel": func(_ *limiter.Limiter, r *limiter.Reservation) error { return r.Cancel(t.Context()) },
@@ -225,9 +220,7 @@ func TestGivingBackToTheFallback(t *testing.T) {
 			}
 			store.err = nil // the store works again before the request is given back
 			asked, askedOther := len(c.charged.ops), len(c.other.ops)
-			if err := giveBack(l, r); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			testenv.ErrorIs(t, giveBack(l, r), nil, name)
 			if len(c.charged.ops) != asked+1 || len(c.other.ops) != askedOther {
 				t.Errorf("%s of a Result by %v sent %v and %v, want one operation to the store that was charged", name, r.Source, c.charged.ops, c.other.ops)
 			}
@@ -361,9 +354,7 @@ func TestInvalidCalls(t *testing.T) {
 				}
 			}
 		}
-		if len(store.ops) != 0 {
-			t.Errorf("Fail %s: the store got %+v, want nothing", name, store.ops)
-		}
+		testenv.Equal(t, store.ops, nil, "Fail", name, "the store got")
 		now, store.err = time.Unix(end-1, 0), nil
 		for i, err := range []error{
 			testenv.ErrorOf(l.Charge(ctx, "k", most)), testenv.ErrorOf(w.Charge(ctx, "k", math.MaxInt64)), testenv.ErrorOf(counts.Charge(ctx, "k", 1)),

@@ -227,7 +227,8 @@ func TestDenyCacheOfAChangedPolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now, p := time.Unix(0, start+1), &plans{}
-			l := newLimiter(t, memory.New(), limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour}, clockOf(&now), p.option(), limiter.WithDenyCache(10, time.Hour))
+			l := newLimiter(t, memory.New(), limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour},
+				clockOf(&now), p.option(), limiter.WithDenyCache(10, time.Hour))
 			must(t, testenv.ErrorOf(l.AllowN(t.Context(), "k", 5)))
 			mustAllow(t, l, false)
 			now, p.policy = now.Add(time.Second), c.override

@@ -81,9 +81,7 @@ func TestNewPolicies(t *testing.T) {
 			t.Parallel()
 			l, err := limiter.New(memory.New(), "l", test.policy)
 			if test.advice == "" {
-				if err != nil {
-					t.Errorf("New: %v, want no error", err)
-				}
+				testenv.ErrorIs(t, err, nil, "New")
 				return
 			}
 			if !errors.Is(err, limiter.ErrInvalid) || l != nil {

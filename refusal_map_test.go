@@ -30,13 +30,11 @@ func TestDenyCacheSize(t *testing.T) {
 		for i := range 3 * size {
 			must(t, d.Reset(t.Context(), strconv.Itoa(i)))
 		}
-		if held, counted := d.DenyKeys(); counted != 0 || len(held) != 0 {
-			t.Errorf("size %d: %d keys, %d counted, after all were reset", size, len(held), counted)
-		}
+		held, counted := d.DenyKeys()
+		testenv.Equal(t, []int{len(held), counted}, []int{0, 0}, "keys after all were reset, and their count, of size", size)
 		refuse(3 * size)
-		if held, counted := d.DenyKeys(); counted != size || len(held) != size {
-			t.Errorf("size %d: %d keys, %d counted", size, len(held), counted)
-		}
+		held, counted = d.DenyKeys()
+		testenv.Equal(t, []int{len(held), counted}, []int{size, size}, "keys, and their count, of size", size)
 	}
 }
 
@@ -50,9 +48,7 @@ func TestDenyCacheConcurrently(t *testing.T) {
 			for i := range 3_000 {
 				key := strconv.Itoa((i*7 + w) % 50)
 				r, err := d.Reserve(context.Background(), key, int64(1+i%3), time.Duration(i%2)*time.Millisecond)
-				if err != nil {
-					t.Errorf("Reserve: %v", err)
-				}
+				testenv.ErrorIs(t, err, nil, "Reserve")
 				switch i % 17 {
 				case 0:
 					_, err = d.Refund(context.Background(), key, 1)
@@ -61,9 +57,7 @@ func TestDenyCacheConcurrently(t *testing.T) {
 				default:
 					err = r.Cancel(context.Background())
 				}
-				if err != nil {
-					t.Errorf("giving back: %v", err)
-				}
+				testenv.ErrorIs(t, err, nil, "giving back")
 				if _, counted := d.DenyKeys(); counted > 20 || counted < 0 {
 					t.Errorf("%d keys are held", counted)
 				}
@@ -71,9 +65,8 @@ func TestDenyCacheConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if held, counted := d.DenyKeys(); counted != len(held) {
-		t.Errorf("%d keys are held, %d counted", len(held), counted)
-	}
+	held, counted := d.DenyKeys()
+	testenv.Equal(t, counted, len(held), "the count of keys")
 }
 
 // denyKeys are keys of each way to be stored.

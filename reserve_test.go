@@ -52,12 +52,10 @@ func waits(ctx context.Context, t *testing.T, l *limiter.Limiter, n int64, want 
 	t.Helper()
 	elapsed(t, want, func() {
 		err := l.WaitN(ctx, "k", n)
-		if len(errs) == 0 && err != nil {
-			t.Errorf("WaitN(%d): %v, want no error", n, err)
-		}
 		for _, class := range errs {
 			testenv.ErrorIs(t, err, class, "WaitN", n)
 		}
+		testenv.Equal(t, err != nil, len(errs) > 0, "WaitN", n, err, "is an error")
 	})
 }
 
