@@ -40,6 +40,12 @@ func TestLogAfterALongReader(t *testing.T) {
 	p.store = openPath(t, p.path)
 	load(20_000, 0, time.Second, p, &faulty{T: t, path: p.path, store: openPath(t, p.path)}, &faulty{T: t, path: p.path, store: openPath(t, p.path)})
 	testenv.Equal(t, max(logSize(t, p.path), loaded), loaded, "bytes of the log of three Stores, at most")
+
+	p.path = filepath.Join(filepath.Dir(p.path), "long.db")
+	p.store = openPath(t, p.path)
+	for i := range 1600 {
+		must(t, p.takes(fmt.Sprint(i)))
+	}
 	reader, err := openDB(t, p.path, "").BeginTx(t.Context(), nil)
 	must(t, err)
 	must(t, reader.QueryRow("SELECT count(*) FROM limiter_token_buckets").Scan(new(int)))
