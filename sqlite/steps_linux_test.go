@@ -311,7 +311,7 @@ func Fill(t *testing.T, path string, n int64) {
 	_ = os.Remove(path)
 	var disk syscall.Statfs_t
 	testenv.Must(t, syscall.Statfs(filepath.Dir(path), &disk))
-	testenv.Must(t, os.WriteFile(path, make([]byte, int64(disk.Bfree)*disk.Bsize-n), 0o600))
+	testenv.Must(t, os.WriteFile(path, make([]byte, int64(disk.Bfree*uint64(disk.Bsize))-n), 0o600))
 }
 
 // Tmpfs returns a directory that is a filesystem of its own.
