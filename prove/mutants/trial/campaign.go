@@ -81,7 +81,7 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 		if err != nil {
 			return results, err
 		}
-		if c.Seed != "" { // what the quick tests do not reach is not sampled
+		if c.Seed != "" { // what the first suite does not reach is not sampled
 			mutants = slices.DeleteFunc(mutants, func(m *generate.Mutant) bool { return suites[0].tests[0].reaches[m.Site] == 0 })
 		}
 		began := time.Now()
@@ -101,11 +101,11 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 // sampledTargets is how many packages a sample is taken from.
 const sampledTargets = 3
 
-// sample chooses some listed packages, and the order of their mutants. The same seed chooses the same ones in the same
-// order.
+// sample chooses some listed packages, but none with slow tests, and the order of their mutants. The same seed
+// chooses the same ones in the same order.
 func (c *Campaign) sample(targets []Target, wanted map[string][]*generate.Mutant) []Target {
 	fmt.Fprintf(c.Out, "the sample of %s\n", c.Seed)
-	targets = slices.DeleteFunc(targets, func(t Target) bool { return !c.Known.lists(t.Dir) })
+	targets = slices.DeleteFunc(targets, func(t Target) bool { return !c.Known.lists(t.Dir) || t.Suites[0].Takes >= longest })
 	order(targets, c.Seed, func(t Target) string { return t.Dir })
 	targets = targets[:min(sampledTargets, len(targets))]
 	for _, t := range targets {
@@ -140,7 +140,7 @@ func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mut
 // prepare builds the tests of a target and records what each of them reaches.
 func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite, err error) {
 	if c.Seed != "" {
-		return c.quick(ctx, target)
+		return c.whole(ctx, target)
 	}
 	for _, which := range target.Suites {
 		if c.suites[which] == nil {

@@ -5,7 +5,6 @@ import "time"
 // Target is a package that is changed, and the tests that have to notice.
 type Target struct {
 	Dir    string
-	Quick  string  // matches the tests of the first suite that a sample begins with
 	Suites []Suite // are tried one after another
 }
 
@@ -26,31 +25,31 @@ const onStores = "OnAnyRow|^TestRows|Meet|BusyKey|AllowAll|GrantExactly|Stats|Le
 
 // Plan is all that is changed.
 var Plan = []Target{
-	{".", "", []Suite{
+	{".", []Suite{
 		{Package: ".", Skip: documents, Takes: 30 * time.Second},
 		{Package: "./memory", Takes: 5 * time.Second},
 		{Package: "./handler", Takes: 5 * time.Second},
 	}},
-	{"memory", "", []Suite{{Package: "./memory", Takes: 5 * time.Second}, {Package: ".", Skip: documents, Takes: 30 * time.Second}}},
-	{"internal/batch", "", []Suite{{Package: "./internal/batch", Takes: 2 * time.Second}}},
-	{"internal/breaker", "", below("./internal/breaker")},
-	{"internal/opcontext", "", []Suite{{Package: "./internal/opcontext", Takes: time.Second}}},
-	{"internal/sweep", "", below("./internal/sweep")},
-	{"borrow", "", []Suite{{Package: "./borrow", Takes: 5 * time.Second}}},
-	{"overrides", "", []Suite{{Package: "./overrides", Takes: 5 * time.Second}}},
-	{"handler", "", []Suite{{Package: "./handler", Takes: 5 * time.Second}}},
-	{"handler/awslambda", "", []Suite{{Package: "./handler/awslambda", Takes: 5 * time.Second}}},
-	{"middleware", "", []Suite{
+	{"memory", []Suite{{Package: "./memory", Takes: 5 * time.Second}, {Package: ".", Skip: documents, Takes: 30 * time.Second}}},
+	{"internal/batch", []Suite{{Package: "./internal/batch", Takes: 2 * time.Second}}},
+	{"internal/breaker", below("./internal/breaker")},
+	{"internal/opcontext", []Suite{{Package: "./internal/opcontext", Takes: time.Second}}},
+	{"internal/sweep", below("./internal/sweep")},
+	{"borrow", []Suite{{Package: "./borrow", Takes: 5 * time.Second}}},
+	{"overrides", []Suite{{Package: "./overrides", Takes: 5 * time.Second}}},
+	{"handler", []Suite{{Package: "./handler", Takes: 5 * time.Second}}},
+	{"handler/awslambda", []Suite{{Package: "./handler/awslambda", Takes: 5 * time.Second}}},
+	{"middleware", []Suite{
 		{Package: "./middleware", Takes: time.Second},
 		{Package: "./handler", Takes: 5 * time.Second},
 		{Package: "./grpclimiter", Takes: 5 * time.Second},
 	}},
-	{"grpclimiter", "", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
+	{"grpclimiter", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
 	// The tests of overrides read the overrides through a Store of this package.
-	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
-	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
+	{"sqlite", []Suite{{Package: "./sqlite", Takes: time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
+	{"migrations", []Suite{{Package: "./migrations", Takes: time.Minute}}},
 	// TestRefusalsWriteNoWAL measures the WAL of the server, and other tests write at the same time.
-	{"postgres", "^TestRows", []Suite{{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute}}},
+	{"postgres", []Suite{{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute}}},
 }
 
 // below returns the suites of a package that both stores use.

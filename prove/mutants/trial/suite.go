@@ -79,35 +79,27 @@ func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
 	return s, nil
 }
 
-// quick returns the quick tests of a target, with what they reach, and then all of its tests. Each suite runs as
-// one test.
-func (c *Campaign) quick(ctx context.Context, target Target) (suites []*suite, err error) {
-	match, err := regexp.Compile(target.Quick)
-	if err != nil {
-		return nil, err
-	}
+// whole returns the suites of a target, each as one test, with what the first reaches.
+func (c *Campaign) whole(ctx context.Context, target Target) (suites []*suite, err error) {
 	for i, which := range target.Suites {
 		s, err := c.suite(ctx, which)
 		if err != nil {
 			return nil, err
 		}
-		var all, quick []string
+		all := &test{name: "all", took: which.Takes}
 		for _, t := range s.tests {
-			if all = append(all, t.run); match.MatchString(t.run) {
-				quick = append(quick, t.run)
-			}
+			all.run += "|" + t.run
 		}
+		all.run = strings.TrimPrefix(all.run, "|")
 		if i == 0 {
-			t := &test{name: "selected", run: strings.Join(quick, "|")}
-			if err := c.record(ctx, s.pkg, t); err != nil {
+			if err := c.record(ctx, s.pkg, all); err != nil {
 				return nil, err
 			}
-			if t.bad != "" {
-				return nil, fmt.Errorf("%s %s: %s", s.pkg, t.run, t.bad)
+			if all.bad != "" {
+				return nil, fmt.Errorf("%s: %s", s.pkg, all.bad)
 			}
-			suites = append(suites, &suite{pkg: s.pkg, tests: []*test{t}})
 		}
-		suites = append(suites, &suite{pkg: s.pkg, tests: []*test{{name: "all", run: strings.Join(all, "|"), took: which.Takes}}})
+		suites = append(suites, &suite{pkg: s.pkg, tests: []*test{all}})
 	}
 	return suites, nil
 }

@@ -90,7 +90,7 @@ func TestOutcomes(t *testing.T) {
 		testenv.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	testenv.Must(t, os.WriteFile(first, nil, 0o644))
-	plan := []Target{{".", "", []Suite{{Package: ".", Takes: time.Second}}}}
+	plan := []Target{{".", []Suite{{Package: ".", Takes: time.Second}}}}
 	all := &Campaign{
 		Plan: plan, Root: root, Dir: dir, Jobs: 2, Out: t.Output(),
 		Match: regexp.MustCompile(`\tendless\tstatement|\t(sum|untested|unreached)\t|take.sql`),
