@@ -143,7 +143,7 @@ const (
 	useless = "it reaches no mutant"
 )
 
-// A mutant gets this much of a suite. Most mutants that the first tests do not kill survive them all.
+// A mutant of Go code gets this much of a suite. Most mutants that the first tests do not kill survive them all.
 const (
 	leastTime  = 10 * time.Second
 	leastTests = 3
@@ -163,7 +163,7 @@ func (c *Campaign) reaching(s *suite, m *generate.Mutant) []*test {
 	perKill := func(t *test) time.Duration { return t.took / time.Duration(1+c.found[m.File+s.pkg+" "+t.name]) }
 	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(perKill(a), perKill(b)) })
 	n, left := 0, leastTime
-	for n < len(tests) && (n < leastTests || left >= tests[n].took) {
+	for n < len(tests) && (n < leastTests || left >= tests[n].took || strings.HasSuffix(m.File, ".sql")) {
 		left -= tests[n].took
 		n++
 	}
