@@ -12,7 +12,7 @@ import (
 // MaxClaims is how many claims [AllowAll] accepts.
 const MaxClaims = 8
 
-// Claim is one part of an [AllowAll].
+// Claim is one part of an [AllowAll]. The zero Claim is not valid.
 type Claim struct {
 	Limiter *Limiter
 	Key     string
@@ -21,7 +21,7 @@ type Claim struct {
 
 func (c *Claim) cost() int64 { return cmp.Or(c.Cost, 1) }
 
-// AllResult is the result of [AllowAll].
+// AllResult is the result of [AllowAll]. The zero AllResult is a refusal that nothing decided.
 type AllResult struct {
 	// Result is that of the decision as a whole. Allowed reports whether every claim was taken.
 	// RetryAfter is the longest wait of the claims that had no room. The other fields, also Taken, are

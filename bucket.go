@@ -36,10 +36,10 @@ func PerSecond(n int64) TokenBucket { return TokenBucket{n, n, time.Second} }
 // n/2.
 func PerMinute(n int64) TokenBucket { return TokenBucket{n, n, time.Minute} }
 
-// PerHour returns a bucket of n tokens that fills in one hour.
+// PerHour returns a bucket of n tokens that fills in one hour. [PerMinute] says what can pass.
 func PerHour(n int64) TokenBucket { return TokenBucket{n, n, time.Hour} }
 
-// PerDay returns a bucket of n tokens that fills in 24 hours.
+// PerDay returns a bucket of n tokens that fills in 24 hours. [PerMinute] says what can pass.
 func PerDay(n int64) TokenBucket { return TokenBucket{n, n, 24 * time.Hour} }
 
 // Step returns the time in which one token comes back, rounded up to the nanosecond. It returns 0

@@ -252,8 +252,7 @@ func (l *Limiter) observe(ctx context.Context, b *booking, res *Result, err erro
 }
 
 // op makes op an operation on key, by the policy for this request, and at the time of the Limiter's
-// clock if it has one. A refund, cancel or reset
-// needs only the kind of the Limiter's policy.
+// clock if it has one. A refund, cancel or reset needs only the kind of the Limiter's policy.
 func (l *Limiter) op(ctx context.Context, op *Op, kind OpKind, key string, n int64) (err error) {
 	op.Kind, op.Name, op.Policy, op.Cost, op.Timeout = kind, l.name, l.policy, n, l.timeout
 	if op.Key, err = l.keys.stored(key, l.deny); err != nil {

@@ -97,8 +97,8 @@ type Decision struct {
 }
 
 // WithObserver tells the [Limiter] to call o after each operation that it sends to its store, also if
-// that fails, and after each refusal by its deny cache. What sends nothing is not observed: a call with
-// a wrong argument or after the end of its context, and a refund of nothing. The default is no
+// that fails, and after each refusal by its deny cache. Calls that send nothing are not observed: one
+// with a wrong argument or after the end of its context, and a refund of nothing. The default is no
 // observer.
 func WithObserver(o Observer) Option {
 	return func(opts *options) error {

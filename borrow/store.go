@@ -231,7 +231,7 @@ func (s *Store) endAll(ctx context.Context, sh *shard) {
 	}
 }
 
-// Stats counts what a [Store] has done since it was made. Of tokens it is their number.
+// Stats counts what a [Store] has done since it was made. Borrowed, GivenBack and Lost count tokens.
 type Stats struct {
 	// Local is how many takes passed without a statement of their own.
 	Local int64
@@ -247,7 +247,7 @@ type Stats struct {
 	Holdings int
 }
 
-// Stats returns counters since the start.
+// Stats returns what the Store has done since it was made. It does no I/O and is safe for concurrent use.
 func (s *Store) Stats() Stats {
 	var sum Stats
 	for i := range s.shards {

@@ -45,7 +45,7 @@ func Header(name string) KeyFunc {
 }
 
 // User returns a KeyFunc for the user that authentication found. Authentication must run before the
-// limiter. If name returns "", there is no user, and the request is refused.
+// limiter. If name returns "", there is no user, and the request is refused. User panics if name is nil.
 func User(name func(*http.Request) string) KeyFunc {
 	if name == nil {
 		panic("handler: User got nil; pass a function that returns the authenticated user's name")
@@ -64,7 +64,7 @@ func User(name func(*http.Request) string) KeyFunc {
 //
 // The limiter must wrap the route's handler (chi: r.With(limit).Get(...)), not the router. A router
 // sets the pattern after it was called. Around it the limiter finds no pattern, or that of an outer
-// router, which is the same for all routes.
+// router, which is the same for all routes. Without a pattern the request is refused with [ErrNoKey].
 func Route() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern == "" {
@@ -76,7 +76,7 @@ func Route() KeyFunc {
 
 // Join returns a KeyFunc for several keys together, such as route and user. The length of each key
 // precedes it, so that two different lists never give the same key: ("a", "bc") and ("ab", "c")
-// differ.
+// differ. Join panics without keys or if one is nil.
 func Join(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("handler: Join got no keys")

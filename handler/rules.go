@@ -7,7 +7,7 @@ import (
 	"github.com/sqlimit/limiter/middleware"
 )
 
-// Rule is one limit of [NewAll].
+// Rule is one limit of [NewAll]. The zero Rule is not valid: NewAll panics.
 type Rule struct {
 	Limiter *limiter.Limiter
 	// Key returns the key of a request.

@@ -30,9 +30,9 @@ const (
 	minTidy = 64
 )
 
-// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets expired rows.
-// So it holds at most about twice as many keys as were ever in use at once, or 16,000 if that is more. The zero Store is
-// ready for use. A Store is safe for concurrent use, and must not be copied.
+// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets expired
+// rows. So it holds at most about twice as many keys as were ever in use at once, or 16,000 if that is
+// more. The zero Store is ready for use. A Store is safe for concurrent use, and must not be copied.
 type Store struct {
 	clock  func() time.Time // nil for time.Now
 	shards [shards]shard

@@ -14,9 +14,9 @@ import (
 
 // Limiter makes the decisions; a [*limiter.Limiter] is one. It must be safe for concurrent use.
 //
-// Its errors should match the classes of package limiter, and must not contain a key. AllowN of 0 must charge nothing. To give
-// costs back, it also needs the method RefundOf of [limiter.Limiter]: it must give nothing back for a
-// Result that charged nothing, and must not credit a window that was not charged.
+// Its errors should match the classes of package limiter, and must not contain a key. AllowN of 0 must
+// charge nothing. To give costs back, it also needs the method RefundOf of [limiter.Limiter]: it must
+// give nothing back for a Result that charged nothing, and must not credit a window that was not charged.
 type Limiter interface {
 	AllowN(ctx context.Context, key string, n int64) (limiter.Result, error)
 	Name() string

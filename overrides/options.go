@@ -46,7 +46,8 @@ func WithKeyDigest(secret []byte) Option {
 
 // OnError calls f with the error of each failed read, before the requests that wait for the read
 // continue. If overrides of the limit are not valid, it also calls f, once after each read: see [Base].
-// f runs in the goroutine of the read, so a panic ends the program. The error contains no key. The default is to log it to [log/slog.Default].
+// f runs in the goroutine of the read, so a panic ends the program. The error contains no key. The
+// default is to log it to [log/slog.Default].
 func OnError(f func(error)) Option {
 	return func(o *options) error {
 		if f == nil {

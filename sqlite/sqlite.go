@@ -15,9 +15,8 @@ import (
 	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Store is a [limiter.Store] in the tables limiter_token_buckets and limiter_fixed_windows, which
-// package migrations creates. Make one with [Open] or [New]; the zero Store is not valid. A Store
-// is safe for concurrent use.
+// Store is a [limiter.Store] in the four tables of state, which package migrations creates. Make one
+// with [Open] or [New]; the zero Store is not valid. A Store is safe for concurrent use.
 type Store struct {
 	path      string // of the file, or ":memory:"; empty if the pool is the caller's
 	now       func() time.Time
