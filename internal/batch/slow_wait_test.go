@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/testenv"
@@ -96,5 +98,94 @@ func TestSlowKeysWait(t *testing.T) {
 		if a := ask(t.Context(), q, takes("w x")...).wait()[1]; a.after > timeout || !errors.Is(a.err, errRow) {
 			t.Errorf("%v after %v, want a lock timeout within %v", a.err, a.after, timeout)
 		}
+	})
+}
+
+func TestSlowKeysFail(t *testing.T) {
+	const lockTimeout, failedFast = "not applied+row locked", "not applied+failed fast after 0s"
+	slowly(t, "fast after a long wait", func(t *testing.T, s *sender, q *queue) {
+		op := take("x", 1)
+		ask(t.Context(), q, op, op).want(t, "not applied+row locked, not applied+failed fast")
+		sent := len(s.statements())
+		if strings.Contains(s.text(), "*") || int(s.counters.Answers.Load()) != sent {
+			t.Errorf("sent %q, want one operation at a time, which all count as answers", s.text())
+		}
+		h, began := hold(t.Context(), q, op), time.Now()
+		h.want(t, "not applied+failed fast")
+		testenv.Equal(t, h.Waited(), false, "the Hold waited")
+		wantError(t, q.Lock(t.Context(), &op), "not applied+failed fast")
+		ask(t.Context(), q, op).want(t, failedFast)
+		if n := len(s.statements()); n != sent || time.Since(began) > 0 {
+			t.Errorf("%d statements were sent for them, and it took %v, want none at once", n-sent, time.Since(began))
+		}
+		<-time.After(100 * ms)
+		asks := ask(t.Context(), q, op)
+		ask(t.Context(), q, op).want(t, failedFast) // while another one asks
+		asks.want(t, lockTimeout)
+		<-time.After(70 * ms)
+		ask(t.Context(), q, take("w", 1)) // has the slot after 20 ms
+		<-time.After(30 * ms)
+		again := ask(t.Context(), q, op, op)
+		close(s.unlock)
+		again.want(t, "took, not applied+failed fast") // after 100 ms
+		ask(t.Context(), q, op).want(t, "took")
+	})
+	slowly(t, "not fast after a short wait", func(t *testing.T, s *sender, q *queue) {
+		ask(t.Context(), q, within(60*ms, "x")).want(t, lockTimeout)
+		if sent, answers := len(s.statements()), s.counters.Answers.Load(); sent != 2 || answers != 2 {
+			t.Errorf("%d statements and %d answers, want 2: the second for the rest of the time", sent, answers)
+		}
+		h := hold(t.Context(), q, take("x", 1))
+		h.want(t, lockTimeout) // at once
+		testenv.Equal(t, h.Waited(), false, "the Hold waited")
+		ask(t.Context(), q, take("x", 1))
+		close(s.unlock)
+	})
+	slowly(t, "at once if the caller leaves", func(t *testing.T, _ *sender, q *queue) {
+		op := booking("x") // no unit of a row
+		ask(t.Context(), q, within(60*ms, "x")).wait()
+		for want, call := range map[string]func(ctx context.Context) error{
+			"canceled+unknown": func(ctx context.Context) error { return ask(ctx, q, op).wait()[0].err },
+			"canceled":         func(ctx context.Context) error { return q.Lock(limited(ctx, t, timeout), &op) },
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(10*ms, cancel)
+			began := time.Now()
+			wantError(t, call(ctx), want)
+			testenv.Equal(t, time.Since(began), 10*ms)
+			<-time.After(400 * ms)
+		}
+	})
+	for _, deadline := range []time.Duration{60 * ms, 150 * ms, 300 * ms} {
+		slowly(t, fmt.Sprint("with ErrCanceled within a deadline of ", deadline), func(t *testing.T, s *sender, q *queue) {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			for _, a := range ask(ctx, q, takes("x x x")...).wait() {
+				if !errors.Is(a.err, limiter.ErrCanceled) || limiter.StoreFailed(a.err) {
+					t.Errorf("%v after %v, want ErrCanceled", a.err, a.after)
+				}
+			}
+			ask(t.Context(), q, take("x", 1))
+			close(s.unlock)
+		})
+	}
+	slowly(t, "fast also if they are hot", func(t *testing.T, s *sender, q *queue) {
+		config := q.config
+		config.HotKey = 2
+		ask(t.Context(), open(s, config), takes("x x x")...).want(t, "not applied+row locked, 2 not applied+failed fast")
+	})
+	slowly(t, "fast only after a wait of 100 ms by the queue", func(t *testing.T, s *sender, q *queue) {
+		ask(t.Context(), q, within(150*ms, "x")).want(t, "not applied+row locked") // of which 20 ms by its caller
+		next := ask(t.Context(), q, within(60*ms, "x"))
+		close(s.unlock)
+		next.want(t, "took")
+	})
+	t.Run("with an unknown outcome within a short deadline", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		limited := limited(ctx, t, time.Second)
+		unknown := fmt.Errorf("%w: the row is locked", limiter.ErrOutcomeUnknown)
+		wantError(t, batch.LockError(limited, unknown), "canceled+unknown")
+		wantError(t, batch.LockError(limited, errRow), "canceled")
 	})
 }

@@ -28,6 +28,7 @@ func (k *rowHistory) answered() {
 				k.report.LostRaces++
 			} else {
 				k.wrong(c, least, most)
+				k.learn(c, least)
 			}
 			continue
 		}
@@ -64,6 +65,22 @@ func (m moments) after(at int64, most int) int {
 		}
 	}
 	return most
+}
+
+// learn notes which calls were carried out earlier than this attempt has it: c was told of a state before that of least
+// steps, so the calls that ended before c began were carried out by then.
+func (k *rowHistory) learn(c *Call, least int) {
+	for n := least - 1; n >= 0; n-- {
+		if _, ok := k.toldWithin(c, n, n); !ok {
+			continue
+		}
+		for _, s := range k.steps[n:least] {
+			if s.call != nil && s.call.end() < c.Began {
+				k.by[s.call] = n
+			}
+		}
+		return
+	}
 }
 
 func (k *rowHistory) row(n int) limiter.Row {

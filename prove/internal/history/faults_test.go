@@ -236,6 +236,32 @@ func TestNoFaultIsSeenInARightHistory(t *testing.T) {
 	})
 }
 
+// Of resets that overlap one does something, and no answer tells which. Another one follows before some of them end.
+func TestResetsThatOverlap(t *testing.T) {
+	policy := limiter.PerSecond(10)
+	w := newWorld(rand.New(rand.NewPCG(1, 0)), kind{Spec: kinds.Spec{Policies: []limiter.Policy{policy}}})
+	for range 40 {
+		w.at += 100 * ms
+		for _, c := range []struct {
+			kind              limiter.OpKind
+			began, now, ended int64
+		}{
+			{limiter.OpTake, 0, 1, 2},
+			{limiter.OpReset, 0, 3, 12},
+			{limiter.OpReset, 0, 4, 10},
+			{limiter.OpTake, 5, 6, 50},
+			{limiter.OpLook, 13, 14, 15}, // after the end of both resets
+			{limiter.OpReset, 5, 16, 20},
+		} {
+			op := limiter.Op{Kind: c.kind, Name: "made", Key: key, Policy: policy, Cost: 1}
+			w.carryOut(history.Call{Op: op, Began: w.at + c.began*ms, Ended: w.at + c.ended*ms}, ahead+w.at+c.now*ms)
+		}
+	}
+	if err := history.Check(w.history()).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEachFaultIsSeen(t *testing.T) {
 	made := map[string]int{}
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {

@@ -93,12 +93,13 @@ func (c *Call) end() int64 {
 
 // untold finds a refund, cancel or reset whose answer does not tell the row that it left: all resets leave
 // the same row, and nobody knows the row of an unknown outcome. It prefers an answered call, and of these
-// the one that ended first. Later attempts choose another one.
+// the one that ended first. Later attempts choose another one, by what the first ones have found.
 func (k *rowHistory) untold(i int, began, ended int64) *Call {
 	s := &k.steps[i]
 	fit := k.fitting(ended, func(c *Call) bool {
 		told := c.Outcome == Answered && c.State.Took
-		return c.changes() && (told || c.Outcome == Unknown) && c.end() >= began && k.makes(c, s, k.offset.during(c))
+		n, learned := k.by[c]
+		return c.changes() && (!learned || i < n) && (told || c.Outcome == Unknown) && c.end() >= began && k.makes(c, s, k.offset.during(c))
 	})
 	slices.SortStableFunc(fit, func(a, b *Call) int { return cmp.Compare(a.end(), b.end()) })
 	return k.choose(fit, i)

@@ -48,6 +48,7 @@ type rowHistory struct {
 	writers  map[int64][]*Call       // that may write, by the clock reading of the row that they were told
 	clock    map[*Call]int64         // what it read for those of unknown outcome, by what they wrote
 	doubtful bool                    // there are calls of unknown outcome
+	by       map[*Call]int           // by how many steps a call was carried out, as earlier attempts have found
 }
 
 // step is a transition, or a take of several in one.
@@ -94,6 +95,7 @@ const attempts = 100
 func (k *rowHistory) check() {
 	slices.SortStableFunc(k.calls, func(a, b *Call) int { return cmp.Compare(a.Began, b.Began) })
 	report, first := k.report, (*Report)(nil)
+	k.by = map[*Call]int{}
 	for k.attempt = range attempts {
 		k.report = new(Report)
 		k.explain()
