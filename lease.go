@@ -42,8 +42,9 @@ func (l *Lease) begin(b *booking) {
 }
 
 // Release frees the place. It may be called on every Lease, also after a refusal or an error, any number of
-// times. Once it has succeeded, or if nothing can be held, it does no I/O and returns nil. Release never
-// frees the place of another request, however late or often it is called.
+// times. Once it has succeeded, or if nothing can be held, it does no I/O and returns nil. After an acquire
+// of unknown outcome, it has succeeded once it found the place: a release may overtake the acquire. Release
+// never frees the place of another request, however late or often it is called.
 //
 // Pass a context that has not ended, such as [context.WithoutCancel] of the request's. After an error,
 // including [ErrOutcomeUnknown], Release may be called again. Without a successful release, the place is
@@ -61,8 +62,8 @@ func (l *Lease) releaseFrom(ctx context.Context, held *atomic.Bool, from Source)
 	if !held.Load() {
 		return nil
 	}
-	_, err := l.carryOut(ctx, OpRelease, l.op.Hold, from)
-	if err == nil {
+	found, err := l.carryOut(ctx, OpRelease, l.op.Hold, from)
+	if certain := l.Allowed && l.Source == from; err == nil && (found || certain) {
 		held.Store(false)
 	}
 	return err
