@@ -205,7 +205,7 @@ func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.
 		switch again, _ := op.Apply(next, now); {
 		case again != next:
 			fail("a look writes anew each time")
-		case next == row || op.Cost == 0 && next.At < row.At && !one(op, 0, row, now): // a refused request
+		case next == row || next.At < row.At && !one(op, op.Cost, row, now): // the clock was stepped back
 		case row.Period == 0 || next.Period == row.Period && next.Limit == row.Limit:
 			fail("a look changed a row of its own policy, or one that is not there")
 		case next != s.Row:

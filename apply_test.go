@@ -78,8 +78,9 @@ func TestApplyAtEdges(t *testing.T) {
 			op(limiter.OpBlock, window(5, 10), 1), row(110, 3, 111, 10, 5), 109 * s, row(110, 1<<62, 111, 10, 5), true, 0,
 		},
 		{
-			"a look does not write that the clock was set back into a shorter month",
-			op(limiter.OpLook, limiter.CalendarWindow{Limit: 100, Period: limiter.Month}, 1), march, march.Start - 5*s, march, false, 0,
+			"a refused look writes that the clock was set back into a shorter month",
+			op(limiter.OpLook, limiter.CalendarWindow{Limit: 100, Period: limiter.Month}, 1), march, march.Start - 5*s,
+			limiter.Row{Start: march.Start - 28*86_400*s, Used: 100, At: march.Start - 5*s, Period: 28 * 86_400 * s, Limit: 100}, false, 0,
 		},
 		{
 			"a refusal waits for the row's own window beyond the next one",

@@ -126,7 +126,7 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 		if b.refuses(&probe, &s.Row, now) || int64(b.Step()) < row.Period && s.Row.FullAt > now {
 			b.refuse(&probe, &kept, now, s)
 			keepConverted(row, &kept)
-			keepAnchored(row, &kept, op.Cost)
+			keepAnchored(row, &kept)
 		}
 		return
 	}

@@ -159,7 +159,7 @@ func (o *bucketOracle) look(p limiter.TokenBucket, cost, now int64) *big.Rat {
 	if (refused || faster) && was.keeps(p, cost, 0) {
 		was.convert(p, now)
 		*o = was
-	} else if refused && cost == 0 { // a request
+	} else if refused {
 		*o = was
 	}
 	return level

@@ -86,7 +86,7 @@ func (w *sliding) apply(op *Op, row *Row, now int64, s *State) {
 		if refused || row.Period > w.length && c[newest] > c[0] {
 			w.refuse(&probe, &kept, now, s)
 			keepConverted(row, &kept)
-			keepAnchored(row, &kept, op.Cost)
+			keepAnchored(row, &kept)
 		}
 		return
 	}

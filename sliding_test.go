@@ -91,7 +91,7 @@ func (h *slidingHistory) operate() {
 		res, err := l.PeekN(ctx, "k", cost)
 		_, passes := o.turn(p, cost, 0, now)
 		h.check(err, p, res, passes, cost, 0)
-		if o.length > p.length() && o.want(p, now).Used > 0 { // a look writes what a refusal would
+		if !passes || o.length > p.length() && o.want(p, now).Used > 0 { // a look writes what a refusal would
 			o.refuse(p, now)
 		}
 	case kind < 16:

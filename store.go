@@ -57,7 +57,7 @@ const (
 	// OpTake takes Cost, or books it up to MaxWait ahead. If neither is possible, it is refused.
 	OpTake OpKind = iota + 1
 	// OpLook reads the state and takes nothing. It changes a row only if another policy wrote
-	// the row, or if a look of cost 0 is refused and the clock was stepped back.
+	// the row, or if it is refused and the clock was stepped back.
 	OpLook
 	// OpRefund gives Cost back. It gives nothing back while bookings are outstanding, or if the key
 	// is unused.
@@ -306,10 +306,10 @@ func keepConverted(row, kept *Row) {
 	}
 }
 
-// keepAnchored lets a refused look of cost 0 write that the clock was stepped back. Such a look is a request of
-// its own: without that write, requests of cost 0 are refused until the clock catches up.
-func keepAnchored(row, kept *Row, cost int64) {
-	if cost == 0 && kept.At < row.At {
+// keepAnchored lets a refused look write that the clock was stepped back. Without that write, looks refuse until
+// the clock catches up, and a program that asks by [Limiter.Peek] before it acts never acts.
+func keepAnchored(row, kept *Row) {
+	if kept.At < row.At {
 		*row = *kept
 	}
 }

@@ -63,7 +63,7 @@ func (w *windows) apply(op *Op, row *Row, now int64, s *State) {
 			}
 		}
 		if refused {
-			keepAnchored(row, &kept, op.Cost)
+			keepAnchored(row, &kept)
 		}
 		return
 	}

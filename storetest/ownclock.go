@@ -32,12 +32,19 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 					t.Fatalf("request %d: %+v, want 2 to pass", i+1, r)
 				}
 			}
-			f.block(l, c.name+", blocked", time.Minute)
-			ahead(0)
-			blocked := f.allow(l, c.name+", blocked", 0) // a look
-			ahead(blocked.RetryAfter)
-			if r := f.allow(l, c.name+", blocked", 0); blocked.Allowed || !r.Allowed {
-				t.Errorf("cost 0 of a blocked key: %+v, after RetryAfter %+v, want it to pass\n%s", blocked, r, requirement)
+			for name, look := range map[string]func(key string) limiter.Result{
+				"cost 0": func(key string) limiter.Result { return f.allow(l, key, 0) },
+				"Peek":   func(key string) limiter.Result { return f.peek(l, key) },
+			} {
+				key := c.name + ", blocked, " + name
+				ahead(time.Hour)
+				f.block(l, key, time.Minute)
+				ahead(0)
+				blocked := look(key)
+				ahead(blocked.RetryAfter)
+				if r := look(key); blocked.Allowed || !r.Allowed {
+					t.Errorf("%s of a blocked key: %+v, after RetryAfter %+v, want room\n%s", name, blocked, r, requirement)
+				}
 			}
 			ahead(0)
 			wait := time.Duration(0) // from when the clock had come back
