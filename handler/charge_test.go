@@ -316,6 +316,18 @@ func TestLateRefundLiftsNothing(t *testing.T) {
 	}
 }
 
+func TestRefundAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, newClock(), "login", limiter.PerMinute(2))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	askBy(handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		handler.Succeeded(r.Context())
+	})), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", http.NoBody))
+	testenv.Equal(t, left(t, []handler.Rule{{Limiter: l}}), []int64{2}, "left")
+}
+
 func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 	t.Parallel()
 	const limit = 5

@@ -28,8 +28,8 @@ type fields struct {
 	name   string // as a String of a Structured Field
 	policy string // its item of RateLimit-Policy
 	step   time.Duration
-	window time.Duration
-	slides bool // what was taken comes back in parts, at times that only a refusal tells
+	edges  time.Duration // a window ends at a multiple of it; 0 of other policies
+	slides bool          // what was taken comes back in parts, at times that only a refusal tells
 	legacy *legacy
 }
 
@@ -51,19 +51,20 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 		f.step = p.Step()
 		quota(p.Capacity, fillTime(p))
 	case limiter.FixedWindow:
-		f.window = p.Window
+		f.edges = p.Window
 		quota(p.Limit, p.Window)
 	case limiter.SlidingWindow:
 		f.slides = true
 		quota(p.Limit, p.Window)
 	case limiter.CalendarWindow:
-		quota(p.Limit, 0) // the periods differ in length
+		f.edges = time.Minute // of a time zone
+		quota(p.Limit, 0)     // the periods differ in length
 	default:
 		return fields{}, false
 	}
 	f.policy = string(item)
 	if withLegacy {
-		f.legacy = &legacy{resource: name, bucket: f.step > 0, window: f.window, now: time.Now}
+		f.legacy = &legacy{resource: name, bucket: f.step > 0, edges: f.edges}
 	}
 	return f, true
 }

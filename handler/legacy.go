@@ -22,8 +22,7 @@ const (
 type legacy struct {
 	resource string
 	bucket   bool
-	window   time.Duration // of a fixed window; otherwise 0
-	now      func() time.Time
+	edges    time.Duration // as in fields
 }
 
 // set writes the headers, unless those of an outer limiter are tighter. They cannot be lists.
@@ -46,14 +45,14 @@ func (l *legacy) set(h http.Header, res *limiter.Result) {
 }
 
 // reset returns the instant at which the quota is whole again, in seconds since 1970, rounded up. A
-// window ends at a multiple of its length. The nearest multiple keeps the answers to one window's
-// requests the same. It depends neither on the time that each took nor on the difference between
-// this clock and the store's. The end of a calendar's period comes from ResetAfter alone.
+// window ends at a multiple of its length, and a calendar's period at a whole minute. The nearest
+// multiple keeps the answers to one window's requests the same. It depends neither on the time that
+// each took nor on the difference between this clock and the store's.
 func (l *legacy) reset(after time.Duration) int64 {
-	at := l.now().Add(after)
-	if l.window > 0 && after > 0 {
-		ns, window := at.UnixNano(), int64(l.window)
-		at = time.Unix(0, (ns+window/2)/window*window)
+	at := time.Now().Add(after)
+	if l.edges > 0 && after > 0 {
+		ns, edges := at.UnixNano(), int64(l.edges)
+		at = time.Unix(0, (ns+edges/2)/edges*edges)
 	}
 	s := at.Unix()
 	if at.Nanosecond() > 0 {

@@ -154,11 +154,12 @@ func (d *Decision) Violated() (names []string) {
 }
 
 // GiveBack refunds what was taken for a request that ran for took, also if its client has left. It keeps
-// the deadline of ctx, because the response waits for it. What was taken has come back by itself ResetAfter
-// later: a refund would then credit what other requests were charged. It returns the errors of the limiters.
+// the deadline of ctx, because the response waits for it, unless it has passed. What was taken has come back
+// by itself ResetAfter later: a refund would then credit what other requests were charged. It returns the
+// errors of the limiters.
 func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
 	deadline, ok := ctx.Deadline()
-	if ctx = context.WithoutCancel(ctx); ok {
+	if ctx = context.WithoutCancel(ctx); ok && time.Until(deadline) > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
