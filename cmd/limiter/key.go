@@ -41,7 +41,11 @@ type keyFlags struct {
 	secret string
 }
 
+// dashes says how to name a key that would be read as a flag.
+const dashes = "write -- before a KEY that begins with a dash"
+
 func (k *keyFlags) register(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; %s", err, dashes) })
 	cmd.Flags().StringVar(&k.hex, "key-hex", "", "the stored key in hex, instead of KEY: key_hex in JSON output, or a digest as top shows it")
 	cmd.Flags().StringVar(&k.secret, "key-digest-file", "", "file with the secret of WithKeyDigest: KEY is the key before the digest")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -50,7 +54,7 @@ func (k *keyFlags) register(cmd *cobra.Command) {
 			want = 1
 		}
 		if len(args) != want {
-			return fmt.Errorf("the arguments are %q; write %s LIMITER KEY, or %[2]s LIMITER --key-hex HEX", args, cmd.CommandPath())
+			return fmt.Errorf("the arguments are %q; write %s LIMITER KEY, or %[2]s LIMITER --key-hex HEX; %s", args, cmd.CommandPath(), dashes)
 		}
 		return nil
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
 	"github.com/sqlimit/limiter/migrations"
@@ -32,7 +34,10 @@ func (a *app) migrate() *cobra.Command {
 	}
 	var yes bool
 	down := a.migration("down", "Drop all tables and the state of all limiters", func(ctx context.Context, db *database.DB) error {
-		err := migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
+		err := checkApplied(ctx, db)
+		if err == nil {
+			err = migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
+		}
 		if err == nil {
 			fmt.Fprintf(a.stderr, "limiter: dropped the tables in %s\n", db.Name())
 		}
@@ -44,6 +49,9 @@ func (a *app) migrate() *cobra.Command {
 			return nil
 		}
 		return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+			if err := checkApplied(ctx, db); err != nil {
+				return err
+			}
 			rows, err := db.Rows(ctx, "", database.Kinds()...)
 			var overrides int64
 			if err == nil {
@@ -62,6 +70,15 @@ func (a *app) migrate() *cobra.Command {
 		}),
 		a.migration("status", "List the migrations; exit code 5 if one is missing", nil))
 	return cmd
+}
+
+// checkApplied returns an error if no migration has been applied: the database is probably another one than the user means.
+func checkApplied(ctx context.Context, db *database.DB) error {
+	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
+	if err != nil || slices.ContainsFunc(list, func(m migrations.MigrationStatus) bool { return m.Applied }) {
+		return nil // what else is wrong with the tables, Down says
+	}
+	return fmt.Errorf("%w: %s has no tables to drop", limiter.ErrMisconfigured, db.Name())
 }
 
 // migration returns a command that changes the tables, unless change is nil, and lists the migrations.

@@ -155,12 +155,21 @@ func (a *app) printTable(rows any, text func(w io.Writer)) error {
 
 // briefly runs f on the database within the time limit.
 func (a *app) briefly(ctx context.Context, f func(ctx context.Context, db *database.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
 	db, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	return f(ctx, db)
+	return a.limited(ctx, db, func(ctx context.Context) error { return f(ctx, db) })
+}
+
+// limited calls f within the time limit.
+func (a *app) limited(ctx context.Context, db *database.DB, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	err := f(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s did not answer within %v: %w; look for a session that holds a lock, or pass a longer --timeout", db.Name(), a.timeout, err)
+	}
+	return err
 }

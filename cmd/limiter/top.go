@@ -73,10 +73,12 @@ func (a *app) top() *cobra.Command {
 				return a.printTop(reading, widthOf(out))
 			}
 			top := database.NewTop(db, append(args, "")[0], keys)
-			read := func() (database.Reading, error) {
-				ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
-				defer cancel()
-				return top.Read(ctx)
+			read := func() (reading database.Reading, err error) {
+				err = a.limited(cmd.Context(), db, func(ctx context.Context) (err error) {
+					reading, err = top.Read(ctx)
+					return err
+				})
+				return reading, err
 			}
 			first, err := read() // before the screen starts, so that a wrong database is a plain error
 			if err != nil {

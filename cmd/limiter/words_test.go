@@ -66,6 +66,8 @@ func TestUsageErrors(t *testing.T) {
 		{"peek login --key-hex xy", "in hex"},
 		{"peek login ", "key is empty"},
 		{"peek login alice --no-such-flag", "unknown flag"},
+		{"peek login -x", "write -- before a KEY that begins with a dash"},
+		{"peek login -d=x", "write -- before a KEY that begins with a dash"},
 		{"peek login alice --output xml", "text or json"},
 		{"peek login alice --schema other", "leave out --schema"},
 		{"peek login alice --timeout 0", "--timeout is 0s"},
