@@ -178,7 +178,7 @@ func (m *migrator) compare(version, newest int64, found map[string]object) error
 		place, instead = "schema "+pgschema.Quote(m.schema), "use another schema"
 	}
 	if version == 0 {
-		record = "no migration"
+		record, instead = "no migration", "restore the rows of "+versionTable+" if they were lost, "+instead
 		differences = append([]string{"it has " + strings.Join(unrecorded, ", ")}, differences...)
 	}
 	return fmt.Errorf("%w: migrations: %s does not fit table %s, which records %s: %s; "+

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/history"
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
@@ -257,9 +258,7 @@ func TestResetsThatOverlap(t *testing.T) {
 			w.carryOut(history.Call{Op: op, Began: w.at + c.began*ms, Ended: w.at + c.ended*ms}, ahead+w.at+c.now*ms)
 		}
 	}
-	if err := history.Check(w.history()).Err(); err != nil {
-		t.Error(err)
-	}
+	testenv.Must(t, history.Check(w.history()).Err())
 }
 
 func TestEachFaultIsSeen(t *testing.T) {
