@@ -26,8 +26,7 @@ func TestApplyAtEdges(t *testing.T) {
 	ahead := limiter.Row{FullAt: 100 * s, At: 10*s + int64(limiter.ClockTolerance), Period: s, Limit: 500}
 	stepped := ahead
 	stepped.At++
-	march := limiter.Row{Start: time.Date(2023, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano(), Used: 50, Period: 31 * 86_400 * s, Limit: 100}
-	march.At = march.Start + 10*s
+	march := time.Date(2023, 3, 1, 0, 0, 0, 0, time.UTC).Unix()
 	op := func(kind limiter.OpKind, p limiter.Policy, cost int64) limiter.Op {
 		return limiter.Op{Kind: kind, Policy: p, Cost: cost}
 	}
@@ -79,8 +78,8 @@ func TestApplyAtEdges(t *testing.T) {
 		},
 		{
 			"a refused look writes that the clock was set back into a shorter month",
-			op(limiter.OpLook, limiter.CalendarWindow{Limit: 100, Period: limiter.Month}, 1), march, march.Start - 5*s,
-			limiter.Row{Start: march.Start - 28*86_400*s, Used: 100, At: march.Start - 5*s, Period: 28 * 86_400 * s, Limit: 100}, false, 0,
+			op(limiter.OpLook, limiter.CalendarWindow{Limit: 100, Period: limiter.Month}, 1), row(march, 50, march+10, 31*86_400, 100), (march - 5) * s,
+			row(march-28*86_400, 100, march-5, 28*86_400, 100), false, 0,
 		},
 		{
 			"a refusal waits for the row's own window beyond the next one",

@@ -75,10 +75,10 @@ func (a *app) migrate() *cobra.Command {
 // checkApplied returns an error if no migration has been applied: the database is probably another one than the user means.
 func checkApplied(ctx context.Context, db *database.DB) error {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
-	if err != nil || slices.ContainsFunc(list, func(m migrations.MigrationStatus) bool { return m.Applied }) {
-		return nil // what else is wrong with the tables, Down says
+	if err == nil && !slices.ContainsFunc(list, func(m migrations.MigrationStatus) bool { return m.Applied }) {
+		return fmt.Errorf("%w: %s has no tables to drop", limiter.ErrMisconfigured, db.Name())
 	}
-	return fmt.Errorf("%w: %s has no tables to drop", limiter.ErrMisconfigured, db.Name())
+	return nil // Down says what else is wrong
 }
 
 // migration returns a command that changes the tables, unless change is nil, and lists the migrations.
