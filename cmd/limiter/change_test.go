@@ -236,6 +236,7 @@ func TestMigrate(t *testing.T) {
 		db := emptyPostgres(t)
 		u, err := url.Parse(db)
 		must(t, err)
+		fails(t, strings.Replace(db, u.Path, "/none", 1), 4, []string{"create the database"}, "migrate", "up")
 		execute(t, db, "CREATE TABLE limiter_overrides (key text)")
 		fails(t, db, 4, []string{"column limiter_overrides.capacity is missing", "DROP TABLE"}, "migrate", "up")
 		execute(t, db, "DROP TABLE limiter_overrides")

@@ -132,9 +132,8 @@ func TestDoctorLockedTable(t *testing.T) {
 	defer conn.Close(context.Background())
 	must(t, testenv.ErrorOf(conn.Exec(t.Context(), "BEGIN; LOCK TABLE limiter_token_buckets")))
 	finds(t, db.url, "decisions", "pg_stat_activity", "--timeout", "2s")
-	for _, args := range [][]string{{"peek", "login", "alice"}, {"top"}} {
-		fails(t, db.url, 3, []string{"did not answer within 1s", `database "`, "a longer --timeout"}, append(args, "--timeout", "1s")...)
-	}
+	fails(t, db.url, 3, []string{"did not answer within 1s", `database "`, "a longer --timeout"}, "peek", "login", "alice", "--timeout", "1s")
+	fails(t, db.url, 3, []string{"did not answer within 1s"}, "top", "--timeout", "1s")
 }
 
 func TestDoctorSQLite(t *testing.T) {

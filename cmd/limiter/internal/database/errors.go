@@ -34,6 +34,8 @@ func (db *DB) Explain(err error) error {
 			advice = "upgrade the tables by limiter migrate up"
 		case "42501": // a missing privilege
 			advice = "grant the role CONNECT on the database, and what limiter doctor prints"
+		case "3D000": // no such database
+			advice = "create the database, or correct its name in the URL"
 		case "25006": // read-only
 			advice = "name the primary in the URL"
 		}

@@ -186,60 +186,67 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 // without a row, or if a calendar wrote it, the error matches [limiter.ErrInvalid]. If p is a calendar
 // without a limit, the rows tell that.
 func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
-	policies := []limiter.Policy{p}
 	rows, err := db.Policies(ctx, name)
 	if err != nil {
 		return err
 	}
-	all := len(rows)
-	rows = rates(rows)
-	if p != nil {
-		fits := func(r Row) bool { return r.Kind == KindOf(p) }
-		if len(rows) > 0 && !slices.ContainsFunc(rows, fits) {
-			return fmt.Errorf("%w: limiter %q has policies of kind %s, and a block by a policy of kind %s would refuse no request; pass the limiter's own policy",
-				limiter.ErrInvalid, name, rows[0].Kind, KindOf(p))
-		}
+	policies := []limiter.Policy{p}
+	if p == nil {
+		policies, err = db.policiesToBlock(ctx, name, key, rows)
 	} else {
-		own, err := db.Find(ctx, name, key)
-		if err != nil {
-			return err
-		}
-		if len(rows) == 0 && all > 0 {
-			return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a rate limit", limiter.ErrInvalid, name)
-		}
-		if len(rows) == 0 {
-			known, err := db.Known(ctx, name)
-			if err != nil {
-				return err
-			}
-			return fmt.Errorf("%w: limiter %q has %s; correct the name, or pass --capacity and --interval, or --limit and --window", limiter.ErrInvalid, name, known)
-		}
-		policies = nil
-		for _, r := range rows { // of each kind, because the key's own row may be of a former policy
-			if i := slices.IndexFunc(own, func(o Row) bool { return o.Kind == r.Kind }); i >= 0 {
-				r = own[i]
-			}
-			if r.calendar() {
-				return fmt.Errorf("%w: the quota of limiter %q may follow a calendar, which its rows do not tell; pass --period, and --location and --start-day if its policy has them, or else --limit and --window",
-					limiter.ErrInvalid, name)
-			}
-			policies = append(policies, r.Policy())
-		}
-	}
-	if w, ok := p.(limiter.CalendarWindow); ok && w.Limit == 0 {
-		limit, err := db.limitOf(ctx, name, key, KindOf(p))
-		if err != nil {
-			return err
-		}
-		w.Limit = limit
-		policies[0] = w
+		policies[0], err = db.policyToBlock(ctx, name, key, rates(rows), p)
 	}
 	for _, p := range policies {
-		if err := db.do(ctx, limiter.Op{Kind: limiter.OpBlock, Name: name, Key: string(key), Policy: p, Cost: ns}); err != nil {
-			return err
+		if err == nil {
+			err = db.do(ctx, limiter.Op{Kind: limiter.OpBlock, Name: name, Key: string(key), Policy: p, Cost: ns})
 		}
 	}
-	return nil
+	return err
+}
+
+// policiesToBlock returns the policies of the limiter's rows, one of each kind, because the key's own row may be of
+// a former policy.
+func (db *DB) policiesToBlock(ctx context.Context, name string, key []byte, rows []Row) (policies []limiter.Policy, err error) {
+	limits := rates(rows)
+	if len(limits) == 0 && len(rows) > 0 {
+		return nil, fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a rate limit", limiter.ErrInvalid, name)
+	}
+	if len(limits) == 0 {
+		known, err := db.Known(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: limiter %q has %s; correct the name, or pass --capacity and --interval, or --limit and --window", limiter.ErrInvalid, name, known)
+	}
+	own, err := db.Find(ctx, name, key)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range limits {
+		if i := slices.IndexFunc(own, func(o Row) bool { return o.Kind == r.Kind }); i >= 0 {
+			r = own[i]
+		}
+		if r.calendar() {
+			return nil, fmt.Errorf("%w: the quota of limiter %q may follow a calendar, which its rows do not tell; pass --period, and --location and --start-day if its policy has them, or else --limit and --window",
+				limiter.ErrInvalid, name)
+		}
+		policies = append(policies, r.Policy())
+	}
+	return policies, nil
+}
+
+// policyToBlock returns p, with the limit of the rows if it is a calendar without one. It fails if the limiter has
+// rows, and none of the kind of p.
+func (db *DB) policyToBlock(ctx context.Context, name string, key []byte, rows []Row, p limiter.Policy) (_ limiter.Policy, err error) {
+	if len(rows) > 0 && !slices.ContainsFunc(rows, func(r Row) bool { return r.Kind == KindOf(p) }) {
+		return nil, fmt.Errorf("%w: limiter %q has policies of kind %s, and a block by a policy of kind %s would refuse no request; pass the limiter's own policy",
+			limiter.ErrInvalid, name, rows[0].Kind, KindOf(p))
+	}
+	if w, ok := p.(limiter.CalendarWindow); ok && w.Limit == 0 {
+		w.Limit, err = db.limitOf(ctx, name, key, KindOf(p))
+		return w, err
+	}
+	return p, nil
 }
 
 // calendar reports whether a calendar may have written the row. Then its window starts between multiples of
