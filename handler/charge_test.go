@@ -248,6 +248,10 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		{"a refusal in a dry run", 8, false, limiter.FailClosed(), false, 0, 0},
 	} {
 		var refunds [2][]string // cost, error of the context, and its deadline
+		parent, deadline, failure, told := t.Context(), time.Time{}, limiter.ErrNotApplied, limiter.ErrNotApplied
+		if c.name == "a charge with a deadline" { // which leaves too little time
+			parent, deadline, failure, told = bounded, end, limiter.ErrCanceled, limiter.ErrOutcomeUnknown
+		}
 		fails := func(i int) func(ctx context.Context, op limiter.Op, n int) error {
 			return func(ctx context.Context, op limiter.Op, n int) error {
 				if op.Kind == limiter.OpRefund {
@@ -256,7 +260,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 				} else if i == 1 || n == 1 || !c.down {
 					return nil
 				}
-				return limiter.ErrNotApplied
+				return failure
 			}
 		}
 		store, fallback := newFakeStore(), newFakeStore()
@@ -266,10 +270,6 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		}
 		l := newOn(t, store, newClock(), "login", limiter.PerHour(10), c.opt)
 		must(t, testenv.ErrorOf(l.AllowN(t.Context(), "everybody", 3)))
-		parent, deadline := t.Context(), time.Time{}
-		if c.name == "a charge with a deadline" {
-			parent, deadline = bounded, end
-		}
 		ctx, cancel := context.WithCancel(parent)
 		var reported []error
 		h := handler.New(l, oneKey, handler.ChargeFailures(), handler.DryRun(),
@@ -288,7 +288,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 				t.Errorf("%s: the store (0) or the fallback (1), %d: given back %+v, want %+v", c.name, i, refunds[i], want)
 			}
 		}
-		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], limiter.ErrNotApplied) {
+		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], told) {
 			t.Errorf("%s: OnError got %v", c.name, reported)
 		}
 	}

@@ -156,7 +156,7 @@ func (d *Decision) Violated() (names []string) {
 // GiveBack refunds what was taken for a request that ran for took, also if its client has left. It keeps
 // the deadline of ctx, because the response waits for it, unless it has passed. What was taken has come back
 // by itself ResetAfter later: a refund would then credit what other requests were charged. It returns the
-// errors of the limiters.
+// errors of the limiters, and [limiter.ErrOutcomeUnknown] if the deadline left too little time.
 func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
 	deadline, ok := ctx.Deadline()
 	if ctx = context.WithoutCancel(ctx); ok && time.Until(deadline) > 0 {
@@ -169,7 +169,11 @@ func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []err
 		if !p.Asked || p.Cost == 0 || took >= p.Result.ResetAfter {
 			continue
 		}
-		if _, err := p.Limiter.(refunder).RefundOf(ctx, p.Key, p.Cost, p.Result); err != nil {
+		_, err := p.Limiter.(refunder).RefundOf(ctx, p.Key, p.Cost, p.Result)
+		if errors.Is(err, limiter.ErrCanceled) { // by the deadline, not by the client
+			err = fmt.Errorf("%w: the request's deadline left too little time to give the cost back", limiter.ErrOutcomeUnknown)
+		}
+		if err != nil {
 			errs = append(errs, err)
 		}
 	}
