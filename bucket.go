@@ -125,8 +125,7 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 		b.find(&probe, &kept, now, s)
 		if b.refuses(&probe, &s.Row, now) || int64(b.Step()) < row.Period && s.Row.FullAt > now {
 			b.refuse(&probe, &kept, now, s)
-			keepConverted(row, &kept)
-			keepAnchored(row, &kept)
+			*row = kept
 		}
 		return
 	}

@@ -63,7 +63,7 @@ func (l *Lease) releaseFrom(ctx context.Context, held *atomic.Bool, from Source)
 		return nil
 	}
 	found, err := l.carryOut(ctx, OpRelease, l.op.Hold, from)
-	if certain := l.Allowed && l.Source == from; err == nil && (found || certain) {
+	if certain := l.Source == from; err == nil && (found || certain) {
 		held.Store(false)
 	}
 	return err

@@ -85,8 +85,7 @@ func (w *sliding) apply(op *Op, row *Row, now int64, s *State) {
 		refused := w.target(&s.Row, &c, probe.Cost, s.clock()) > s.latest(&probe)
 		if refused || row.Period > w.length && c[newest] > c[0] {
 			w.refuse(&probe, &kept, now, s)
-			keepConverted(row, &kept)
-			keepAnchored(row, &kept)
+			*row = kept
 		}
 		return
 	}

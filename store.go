@@ -296,24 +296,6 @@ func (op *Op) probe() Op {
 	return Op{Kind: OpTake, Policy: op.Policy, Cost: op.Cost, MaxWait: op.MaxWait, At: op.At}
 }
 
-// keepConverted lets a look change row to kept, which a refusal would leave, if that is of another policy.
-// Otherwise each look would convert the row anew, and what came back since the policy changed would be
-// missing from all of them.
-func keepConverted(row, kept *Row) {
-	// The limit alone differs if the old bucket is too small for the cost.
-	if kept.Period != row.Period || kept.Limit != row.Limit {
-		*row = *kept
-	}
-}
-
-// keepAnchored lets a refused look write that the clock was stepped back. Without that write, looks refuse until
-// the clock catches up, and a program that asks by [Limiter.Peek] before it acts never acts.
-func keepAnchored(row, kept *Row) {
-	if kept.At < row.At {
-		*row = *kept
-	}
-}
-
 // Act returns, for a cancel, the instant at which the booking's turn comes, in nanoseconds since
 // 1970.
 func (op Op) Act() int64 {

@@ -56,14 +56,12 @@ func (w *windows) apply(op *Op, row *Row, now int64, s *State) {
 		w.find(&probe, &kept, now, s)
 		start := w.target(s.Row, probe.needs())
 		refused := start > s.latest(&probe)
-		if refused && (!w.counts || op.Cost == 0) || s.Row.Used > 0 && w.shortens(row, max(now, row.At)) {
+		converts := refused && (!w.counts || op.Cost == 0) || s.Row.Used > 0 && w.shortens(row, max(now, row.At))
+		if converts {
 			w.refuse(&probe, &kept, start, s)
-			if !w.owns(row) { // of another policy: months differ in length, also under one policy
-				keepConverted(row, &kept)
-			}
 		}
-		if refused {
-			keepAnchored(row, &kept)
+		if refused || converts && !w.owns(row) { // months differ in length, also under one policy
+			*row = kept
 		}
 		return
 	}
