@@ -56,11 +56,11 @@ func (w *windows) apply(op *Op, row *Row, now int64, s *State) {
 		w.find(&probe, &kept, now, s)
 		start := w.target(s.Row, probe.needs())
 		refused := start > s.latest(&probe)
-		converts := refused && (!w.counts || op.Cost == 0) || s.Row.Used > 0 && w.shortens(row, max(now, row.At))
-		if converts {
+		shorter := s.Row.Used > 0 && w.shortens(row, max(now, row.At))
+		if refused && (!w.counts || op.Cost == 0) || shorter {
 			w.refuse(&probe, &kept, start, s)
 		}
-		if refused || converts && !w.owns(row) { // months differ in length, also under one policy
+		if refused || shorter {
 			*row = kept
 		}
 		return

@@ -158,8 +158,8 @@ func (d *Decision) Violated() (names []string) {
 // by itself ResetAfter later: a refund would then credit what other requests were charged. It returns the
 // errors of the limiters, and [limiter.ErrOutcomeUnknown] if the deadline left too little time.
 func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
-	deadline, ok := ctx.Deadline()
-	if ctx = context.WithoutCancel(ctx); ok && time.Until(deadline) > 0 {
+	deadline, _ := ctx.Deadline()
+	if ctx = context.WithoutCancel(ctx); time.Until(deadline) > 0 { // there is one, and it has not passed
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
