@@ -41,10 +41,11 @@ func (l *Lease) begin(b *booking) {
 	}
 }
 
-// Release frees the place. It may be called on every Lease, also after a refusal or an error, any number of
-// times. Once it has succeeded, or if nothing can be held, it does no I/O and returns nil. After an acquire
-// of unknown outcome, it has succeeded once it found the place: a release may overtake the acquire. Release
-// never frees the place of another request, however late or often it is called.
+// Release frees the place. It may be called on every Lease, also after a refusal or an error, any number
+// of times. Once it has succeeded, or if nothing can be held, it does no I/O and returns nil. After an
+// acquire of unknown outcome, a Release that finds no place returns nil, but the next one asks the store
+// again: the release may have overtaken the acquire. Release never frees the place of another request,
+// however late or often it is called.
 //
 // Pass a context that has not ended, such as [context.WithoutCancel] of the request's. After an error,
 // including [ErrOutcomeUnknown], Release may be called again. Without a successful release, the place is

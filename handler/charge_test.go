@@ -1,6 +1,7 @@
 package handler_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,21 +237,23 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		down            bool
 		opt             limiter.Option
 		panics          bool
-		store, fallback int // refunds that they get
+		store, fallback int   // refunds that they get
+		late            error // what OnError gets as the deadline leaves too little time for the refund
 	}{
-		{"a charge", 3, false, limiter.FailClosed(), false, 1, 0},
-		{"a charge with a deadline", 3, false, limiter.FailClosed(), false, 1, 0},
-		{"a look", 0, false, limiter.FailClosed(), false, 0, 0},
-		{"let pass while the store was down", 3, true, limiter.FailOpen(), false, 0, 0},
-		{"charged by the fallback", 3, true, nil, false, 0, 1},
-		{"charged by the store, with a fallback", 3, false, nil, false, 1, 0},
-		{"the handler panicked", 3, false, limiter.FailClosed(), true, 0, 0},
-		{"a refusal in a dry run", 8, false, limiter.FailClosed(), false, 0, 0},
+		{"a charge", 3, false, limiter.FailClosed(), false, 1, 0, nil},
+		{"a charge with a deadline", 3, false, limiter.FailClosed(), false, 1, 0, limiter.ErrNotApplied},
+		{"a deadline during the refund", 3, false, limiter.FailClosed(), false, 1, 0, limiter.ErrOutcomeUnknown},
+		{"a look", 0, false, limiter.FailClosed(), false, 0, 0, nil},
+		{"let pass while the store was down", 3, true, limiter.FailOpen(), false, 0, 0, nil},
+		{"charged by the fallback", 3, true, nil, false, 0, 1, nil},
+		{"charged by the store, with a fallback", 3, false, nil, false, 1, 0, nil},
+		{"the handler panicked", 3, false, limiter.FailClosed(), true, 0, 0, nil},
+		{"a refusal in a dry run", 8, false, limiter.FailClosed(), false, 0, 0, nil},
 	} {
-		var refunds [2][]string // cost, error of the context, and its deadline
-		parent, deadline, failure, told := t.Context(), time.Time{}, limiter.ErrNotApplied, limiter.ErrNotApplied
-		if c.name == "a charge with a deadline" { // which leaves too little time
-			parent, deadline, failure, told = bounded, end, limiter.ErrCanceled, limiter.ErrOutcomeUnknown
+		refunds := [2][]string{{}, {}} // cost, error of the context, and its deadline
+		parent, deadline, failure := t.Context(), time.Time{}, limiter.ErrNotApplied
+		if c.late != nil {
+			parent, deadline, failure = bounded, end, errors.Join(limiter.ErrCanceled, c.late)
 		}
 		fails := func(i int) func(ctx context.Context, op limiter.Op, n int) error {
 			return func(ctx context.Context, op limiter.Op, n int) error {
@@ -283,12 +286,9 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 			}
 		}))
 		panicOf(func() { askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)) })
-		for i, n := range []int{c.store, c.fallback} {
-			if want := slices.Repeat([]string{fmt.Sprint(c.cost, nil, deadline)}, n); !slices.Equal(refunds[i], want) {
-				t.Errorf("%s: the store (0) or the fallback (1), %d: given back %+v, want %+v", c.name, i, refunds[i], want)
-			}
-		}
-		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], told) {
+		one := []string{fmt.Sprint(c.cost, nil, deadline)}
+		testenv.Equal(t, refunds, [2][]string{slices.Repeat(one, c.store), slices.Repeat(one, c.fallback)}, c.name, "gave back")
+		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], cmp.Or(c.late, limiter.ErrNotApplied)) {
 			t.Errorf("%s: OnError got %v", c.name, reported)
 		}
 	}

@@ -28,7 +28,7 @@ type fields struct {
 	name   string // as a String of a Structured Field
 	policy string // its item of RateLimit-Policy
 	step   time.Duration
-	edges  time.Duration // a window ends at a multiple of it; 0 of other policies
+	unit   time.Duration // a window ends at a multiple of it; 0 for other policies
 	slides bool          // what was taken comes back in parts, at times that only a refusal tells
 	legacy *legacy
 }
@@ -51,20 +51,20 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 		f.step = p.Step()
 		quota(p.Capacity, fillTime(p))
 	case limiter.FixedWindow:
-		f.edges = p.Window
+		f.unit = p.Window
 		quota(p.Limit, p.Window)
 	case limiter.SlidingWindow:
 		f.slides = true
 		quota(p.Limit, p.Window)
 	case limiter.CalendarWindow:
-		f.edges = time.Minute // of a time zone
-		quota(p.Limit, 0)     // the periods differ in length
+		f.unit = time.Minute // time zones differ from UTC by whole minutes
+		quota(p.Limit, 0)    // the periods differ in length
 	default:
 		return fields{}, false
 	}
 	f.policy = string(item)
 	if withLegacy {
-		f.legacy = &legacy{resource: name, bucket: f.step > 0, edges: f.edges}
+		f.legacy = &legacy{resource: name, bucket: f.step > 0, unit: f.unit}
 	}
 	return f, true
 }

@@ -156,7 +156,8 @@ func (d *Decision) Violated() (names []string) {
 // GiveBack refunds what was taken for a request that ran for took, also if its client has left. It keeps
 // the deadline of ctx, because the response waits for it, unless it has passed. What was taken has come back
 // by itself ResetAfter later: a refund would then credit what other requests were charged. It returns the
-// errors of the limiters, and [limiter.ErrOutcomeUnknown] if the deadline left too little time.
+// errors of the limiters. If the deadline left too little time, they match [limiter.ErrNotApplied] or
+// [limiter.ErrOutcomeUnknown], not [limiter.ErrCanceled].
 func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
 	deadline, _ := ctx.Deadline()
 	if ctx = context.WithoutCancel(ctx); time.Until(deadline) > 0 { // there is one, and it has not passed
@@ -171,7 +172,11 @@ func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []err
 		}
 		_, err := p.Limiter.(refunder).RefundOf(ctx, p.Key, p.Cost, p.Result)
 		if errors.Is(err, limiter.ErrCanceled) { // by the deadline, not by the client
-			err = fmt.Errorf("%w: the request's deadline left too little time to give the cost back", limiter.ErrOutcomeUnknown)
+			class := limiter.ErrNotApplied
+			if errors.Is(err, limiter.ErrOutcomeUnknown) {
+				class = limiter.ErrOutcomeUnknown
+			}
+			err = fmt.Errorf("%w: the request's deadline left too little time to give the cost back", class)
 		}
 		if err != nil {
 			errs = append(errs, err)

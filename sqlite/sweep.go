@@ -61,7 +61,7 @@ func (s *Store) SweepProgress() SweepProgress {
 
 // ContinueSweep makes the next [Store.Sweep] begin at a position, which another Store's SweepProgress
 // returned. So the Sweeps of several processes continue each other. After an empty position, a Sweep
-// begins at a random one. Do not call it while Sweep runs, which sets the position. The error matches
+// begins at a random one. Do not call it while Sweep runs, because Sweep sets it. The error matches
 // [limiter.ErrInvalid] if no Store of this package returns that position.
 func (s *Store) ContinueSweep(position string) error {
 	if err := s.sweeper.Continue(position, len(allTables), false); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
@@ -45,7 +46,12 @@ type keyFlags struct {
 const dashes = "write -- before a KEY that begins with a dash"
 
 func (k *keyFlags) register(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w; %s", err, dashes) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if _, unknown := errors.AsType[*pflag.NotExistError](err); unknown {
+			return fmt.Errorf("%w; %s", err, dashes)
+		}
+		return err
+	})
 	cmd.Flags().StringVar(&k.hex, "key-hex", "", "the stored key in hex, instead of KEY: key_hex in JSON output, or a digest as top shows it")
 	cmd.Flags().StringVar(&k.secret, "key-digest-file", "", "file with the secret of WithKeyDigest: KEY is the key before the digest")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

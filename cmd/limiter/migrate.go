@@ -72,13 +72,15 @@ func (a *app) migrate() *cobra.Command {
 	return cmd
 }
 
-// checkApplied returns an error if no migration has been applied: the database is probably another one than the user means.
+// checkApplied returns an error if no migration is recorded: the database is probably another one than
+// the user means.
 func checkApplied(ctx context.Context, db *database.DB) error {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	if err == nil && !slices.ContainsFunc(list, func(m migrations.MigrationStatus) bool { return m.Applied }) {
-		return fmt.Errorf("%w: %s has no tables to drop", limiter.ErrMisconfigured, db.Name())
+		return fmt.Errorf("%w: table limiter_goose_version of %s records no migration; pass the --database or --schema whose tables you mean",
+			limiter.ErrMisconfigured, db.Name())
 	}
-	return nil // Down says what else is wrong
+	return nil // the caller's next statement reports any other failure
 }
 
 // migration returns a command that changes the tables, unless change is nil, and lists the migrations.

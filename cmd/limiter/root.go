@@ -85,7 +85,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.schema, "schema", "", "schema of the tables in PostgreSQL (default: public)")
 	flags.StringVarP(&a.output, "output", "o", "text", "text or json")
 	a.timeout = 10 * time.Second
-	flags.Var(durationFlag{&a.timeout}, "timeout", "how long a command may take, except for migrate, sweep and top")
+	flags.Var(durationFlag{&a.timeout}, "timeout", "how long a command, or one reading of top, may take; migrate and sweep have no limit")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.migrate(), a.peek(), a.reset(), a.block(), a.override(), a.sweep(), a.doctor(), a.top())
 	root.SetOut(a.out)
@@ -163,7 +163,7 @@ func (a *app) briefly(ctx context.Context, f func(ctx context.Context, db *datab
 	return a.limited(ctx, db, func(ctx context.Context) error { return f(ctx, db) })
 }
 
-// limited calls f within the time limit.
+// limited calls f within the time limit. If f exceeds it, the error says what to do.
 func (a *app) limited(ctx context.Context, db *database.DB, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()

@@ -67,8 +67,8 @@ func (m moments) after(at int64, most int) int {
 	return most
 }
 
-// learn notes which calls were carried out earlier than this attempt has it. c was told of a state before that of
-// least steps. So the calls that ended before c began were carried out by then.
+// learn notes which calls were carried out earlier than this attempt placed them: c's answer is of a state
+// of fewer than least steps. So the calls that ended before c began were carried out by then.
 func (k *rowHistory) learn(c *Call, least int) {
 	for n := least - 1; n >= 0; n-- {
 		if _, ok := k.toldWithin(c, n, n); !ok {

@@ -237,7 +237,8 @@ func TestNoFaultIsSeenInARightHistory(t *testing.T) {
 	})
 }
 
-// Of resets that overlap one does something, and no answer tells which. Another one follows before some of them end.
+// Of resets that overlap one changes the row, and no answer tells which. A third begins before they end,
+// and is carried out afterwards.
 func TestResetsThatOverlap(t *testing.T) {
 	policy := limiter.PerSecond(10)
 	w := newWorld(rand.New(rand.NewPCG(1, 0)), kind{Spec: kinds.Spec{Policies: []limiter.Policy{policy}}})

@@ -190,22 +190,25 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 	if err != nil {
 		return err
 	}
-	policies := []limiter.Policy{p}
+	var policies []limiter.Policy
 	if p == nil {
 		policies, err = db.policiesToBlock(ctx, name, key, rows)
-	} else {
-		policies[0], err = db.policyToBlock(ctx, name, key, rates(rows), p)
+	} else if p, err = db.policyToBlock(ctx, name, key, rates(rows), p); err == nil {
+		policies = append(policies, p)
+	}
+	if err != nil {
+		return err
 	}
 	for _, p := range policies {
-		if err == nil {
-			err = db.do(ctx, limiter.Op{Kind: limiter.OpBlock, Name: name, Key: string(key), Policy: p, Cost: ns})
+		if err := db.do(ctx, limiter.Op{Kind: limiter.OpBlock, Name: name, Key: string(key), Policy: p, Cost: ns}); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
-// policiesToBlock returns the policies of the limiter's rows, one of each kind, because the key's own row may be of
-// a former policy.
+// policiesToBlock returns one policy of each kind that the limiter has rows of: that of the key's own row,
+// or else that of another key. It returns all kinds, because the key's row may be of a former policy.
 func (db *DB) policiesToBlock(ctx context.Context, name string, key []byte, rows []Row) (policies []limiter.Policy, err error) {
 	limits := rates(rows)
 	if len(limits) == 0 && len(rows) > 0 {
