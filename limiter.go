@@ -157,7 +157,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 // PeekN returns the state of a key without charging it. Allowed and RetryAfter are what
 // [Limiter.AllowN] would return now for a request of cost n, which may be 0. It writes nothing, but
 // once after the key's policy changed, and once after the clock was stepped back if the request would
-// be refused. The errors are those of AllowN.
+// be refused; then it needs the right to write. The errors are those of AllowN.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (res Result, err error) {
 	var b booking
 	if err := l.op(ctx, &b.op, OpLook, key, n); err != nil {

@@ -28,8 +28,8 @@ type fields struct {
 	name   string // as a String of a Structured Field
 	policy string // its item of RateLimit-Policy
 	step   time.Duration
-	unit   time.Duration // a window ends at a multiple of it; 0 for other policies
-	slides bool          // what was taken comes back in parts, at times that only a refusal tells
+	edge   func(time.Time) time.Time // the nearest instant at which a window ends; nil for other policies
+	slides bool                      // what was taken comes back in parts, at times that only a refusal tells
 	legacy *legacy
 }
 
@@ -51,20 +51,29 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 		f.step = p.Step()
 		quota(p.Capacity, fillTime(p))
 	case limiter.FixedWindow:
-		f.unit = p.Window
+		f.edge = func(t time.Time) time.Time {
+			ns, window := t.UnixNano(), int64(p.Window)
+			return time.Unix(0, (ns+window/2)/window*window)
+		}
 		quota(p.Limit, p.Window)
 	case limiter.SlidingWindow:
 		f.slides = true
 		quota(p.Limit, p.Window)
 	case limiter.CalendarWindow:
-		f.unit = time.Minute // time zones differ from UTC by whole minutes
-		quota(p.Limit, 0)    // the periods differ in length
+		f.edge = func(t time.Time) time.Time {
+			start, end := p.Span(t)
+			if t.Sub(start) < end.Sub(t) {
+				return start
+			}
+			return end
+		}
+		quota(p.Limit, 0) // the periods differ in length
 	default:
 		return fields{}, false
 	}
 	f.policy = string(item)
 	if withLegacy {
-		f.legacy = &legacy{resource: name, bucket: f.step > 0, unit: f.unit}
+		f.legacy = &legacy{resource: name, bucket: f.step > 0, edge: f.edge}
 	}
 	return f, true
 }

@@ -121,14 +121,15 @@ func wantLegacy(t *testing.T, p limiter.Policy, res limiter.Result, used string,
 
 func TestResetOfAWindow(t *testing.T) {
 	t.Parallel()
-	window, month := limiter.FixedWindow{Limit: 60, Window: 15 * time.Minute}, limiter.CalendarWindow{Limit: 60, Period: limiter.Month}
-	for _, skew := range []time.Duration{-20 * time.Second, -time.Second, -time.Nanosecond, 0, 1, 400 * time.Millisecond, 20 * time.Second} {
+	window := limiter.FixedWindow{Limit: 60, Window: 15 * time.Minute}
+	day := limiter.CalendarWindow{Limit: 60, Period: limiter.Day, Location: time.FixedZone("quarter", -15*60)}
+	for _, skew := range []time.Duration{-4 * time.Minute, -time.Second, -time.Nanosecond, 0, 1, 400 * time.Millisecond, 4 * time.Minute} {
 		for _, left := range []time.Duration{1, time.Second, 9 * time.Minute, 10 * time.Minute} {
 			t.Run(fmt.Sprint(left, " left, skew ", skew), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					end := time.Now().Add(15 * time.Minute) // the bubble begins at midnight
 					<-time.After(15*time.Minute - left + skew)
-					for _, p := range []limiter.Policy{window, month} {
+					for _, p := range []limiter.Policy{window, day} {
 						wantLegacy(t, p, limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: left}, "10", end)
 					}
 				})

@@ -22,7 +22,7 @@ const (
 type legacy struct {
 	resource string
 	bucket   bool
-	unit     time.Duration // as in fields
+	edge     func(time.Time) time.Time // as in fields
 }
 
 // set writes the headers, unless those of an outer limiter are tighter. They cannot be lists.
@@ -44,15 +44,13 @@ func (l *legacy) set(h http.Header, res *limiter.Result) {
 	h[legacyResource] = []string{l.resource}
 }
 
-// reset returns the instant at which the quota is whole again, in seconds since 1970, rounded up. A
-// window ends at a multiple of its length, and a calendar's period at a whole minute. The nearest
-// multiple keeps the answers to one window's requests the same, while the time that they took and the
-// difference between the clocks are less than half of it together.
+// reset returns the instant at which the quota is whole again, in seconds since 1970, rounded up. The
+// nearest end of a window keeps the answers to one window's requests the same, while the time that they
+// took and the difference between the clocks are less than half a window together.
 func (l *legacy) reset(after time.Duration) int64 {
 	at := time.Now().Add(after)
-	if l.unit > 0 && after > 0 {
-		ns, unit := at.UnixNano(), int64(l.unit)
-		at = time.Unix(0, (ns+unit/2)/unit*unit)
+	if l.edge != nil && after > 0 {
+		at = l.edge(at)
 	}
 	s := at.Unix()
 	if at.Nanosecond() > 0 {

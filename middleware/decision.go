@@ -176,7 +176,7 @@ func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []err
 			if errors.Is(err, limiter.ErrOutcomeUnknown) {
 				class = limiter.ErrOutcomeUnknown
 			}
-			err = fmt.Errorf("%w: the request's deadline left too little time to give the cost back", class)
+			err = fmt.Errorf("limiter %q: %w: the request's deadline left too little time to give the cost back", p.Limiter.Name(), class)
 		}
 		if err != nil {
 			errs = append(errs, err)

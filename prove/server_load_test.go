@@ -29,8 +29,7 @@ const (
 	// aBackend selects a session of the stores, an active one if there is one.
 	aBackend = `SELECT pid FROM pg_stat_activity WHERE application_name = '` + application + `'
 		ORDER BY state = 'active' DESC, random() LIMIT 1`
-	// noRoom, readOnly and deadlock are SQLSTATEs.
-	noRoom   = "53100"
+	noRoom   = "53100" // a SQLSTATE, as the next ones
 	readOnly = "25006"
 	deadlock = "40P01"
 )

@@ -43,7 +43,7 @@ type keyFlags struct {
 }
 
 // dashes says how to name a key that would be read as a flag.
-const dashes = "write -- before a KEY that begins with a dash"
+const dashes = "write the flags first, and -- before a KEY that begins with a dash"
 
 func (k *keyFlags) register(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,10 +35,9 @@ func (a *app) migrate() *cobra.Command {
 	}
 	var yes bool
 	down := a.migration("down", "Drop all tables and the state of all limiters", func(ctx context.Context, db *database.DB) error {
-		err := checkApplied(ctx, db)
-		if err == nil {
-			err = migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
-		}
+		unapplied := checkApplied(ctx, db)
+		// Down says more if there are tables without a record.
+		err := cmp.Or(migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...), unapplied)
 		if err == nil {
 			fmt.Fprintf(a.stderr, "limiter: dropped the tables in %s\n", db.Name())
 		}
@@ -58,6 +58,9 @@ func (a *app) migrate() *cobra.Command {
 				overrides, err = db.CountOverrides(ctx)
 			}
 			lost := fmt.Sprintf("about %s of limiters and %s", show.Count(rows, "row"), show.Count(overrides, "override"))
+			if errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
 			if err != nil {
 				lost = fmt.Sprintf("rows that cannot be counted: %s", database.Line(err))
 			}
@@ -77,10 +80,10 @@ func (a *app) migrate() *cobra.Command {
 func checkApplied(ctx context.Context, db *database.DB) error {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	if err == nil && !slices.ContainsFunc(list, func(m migrations.MigrationStatus) bool { return m.Applied }) {
-		return fmt.Errorf("%w: table limiter_goose_version of %s records no migration; pass the --database or --schema whose tables you mean",
+		return fmt.Errorf("%w: %s records no migration in limiter_goose_version; pass the --database or --schema whose tables you mean, or restore the rows of that table",
 			limiter.ErrMisconfigured, db.Name())
 	}
-	return nil // the caller's next statement reports any other failure
+	return db.Explain(err)
 }
 
 // migration returns a command that changes the tables, unless change is nil, and lists the migrations.
