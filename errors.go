@@ -36,7 +36,7 @@ var (
 	//
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
-	// While a transaction holds the key's row, callers that wait in this process may get ErrKeyBusy. Others
+	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy. The rest
 	// fail with [ErrNotApplied]. On Citus, or if transactions change the row in turn, they may fail with
 	// [ErrOutcomeUnknown]. A failure policy applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")

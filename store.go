@@ -20,8 +20,7 @@ import (
 //
 //   - [ErrNotApplied]: the operation was certainly not carried out.
 //   - [ErrOutcomeUnknown]: the operation may have been carried out.
-//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out in a queue of this process before
-//     it was sent. Of DoAll, see [ErrKeyBusy].
+//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out behind others. Of DoAll, see [ErrKeyBusy].
 //   - [ErrMisconfigured]: an operator must act.
 //   - [ErrCanceled]: ctx ended.
 //   - [ErrInvalid]: the operation itself is wrong.
@@ -217,8 +216,8 @@ const (
 	// has ended.
 	SweepGrace = time.Hour
 	// ClockTolerance is how far a row may be ahead of the clock before the store concludes that the
-	// clock was stepped back. Statements that wait for each other read their clocks out of order by
-	// up to 28 ms (measured on PostgreSQL 15). See [Op.Tolerance].
+	// clock was stepped back. Statements that wait for each other read their clocks out of order, by
+	// less than their time limits. See [Op.Tolerance].
 	ClockTolerance = 2 * time.Second
 
 	// maxClock is the latest clock reading, in the year 2079. An instant plus the longest debt then

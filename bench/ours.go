@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -39,6 +40,17 @@ func ours(store limiter.Store, p policy) decider {
 func openPostgres(name string, opts ...postgres.Option) opener {
 	return func(ctx context.Context, b *backends, p policy) decider {
 		return ours(oursOnPostgres(ctx, b, name, opts...), p)
+	}
+}
+
+// openStores shares a key among as many stores as there are connections, like processes with one each.
+func openStores(ctx context.Context, b *backends, p policy) decider {
+	stores, calls := make([]decider, b.pool), new(atomic.Int64)
+	for i := range stores {
+		stores[i] = ours(oursOnPostgres(ctx, b, "ours_stores"), p)
+	}
+	return func(ctx context.Context, keys []string) (int, error) {
+		return stores[calls.Add(1)%int64(len(stores))](ctx, keys)
 	}
 }
 

@@ -73,6 +73,7 @@ var contenders = []contender{
 	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, open: openPostgres("ours")},
 	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, open: openPostgres("ours_async", postgres.WithAsyncCommit())},
 	{name: "ours-borrow", title: "limiter, borrow, PostgreSQL", backend: onPostgres, sample: 32, scenarios: []string{}, open: openBorrow},
+	{name: "ours-stores", title: "limiter, a store for each connection", backend: onPostgres, scenarios: []string{"hot"}, open: openStores},
 	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, open: openUpserts(1)},
 	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, rows: 256, open: openRows},
 	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, scenarios: []string{"refused"}, open: openSelect},

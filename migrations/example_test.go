@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"fmt"
 	"log"
+	"os"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqlimit/limiter/migrations"
 )
@@ -37,4 +40,13 @@ func Example_postgreSQL() {
 	if err := migrate(context.Background()); err != nil {
 		log.Fatal(err)
 	}
+}
+
+func migrate(ctx context.Context) error {
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // import _ "github.com/jackc/pgx/v5/stdlib"
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return migrations.Up(ctx, migrations.Postgres, db)
 }

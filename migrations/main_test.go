@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "modernc.org/sqlite" // driver "sqlite"; example_postgres_test.go has "pgx"
+	_ "modernc.org/sqlite" // driver "sqlite"; example_test.go has "pgx"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/testenv"

@@ -54,7 +54,7 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 	for i, t := range d.tables {
 		if add {
 			n := d.numbers(t, &d.ops[i])
-			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), n.Period, n.Limit})})
+			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), n.Period, n.Limit}, false)})
 		}
 	}
 	found, seen := make([]bool, n), make([]reading, n)
@@ -65,7 +65,7 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 		} else if d.boundsWaits { // a skipped row looks like a missing one
 			sts = append(sts, statement{sql: t.sql.read, args: key, dest: t.fields([]any{&seen[i].now}, &seen[i].row)})
 		}
-		sts = append(sts, statement{sql: text, args: d.bounded(ctx, key), dest: t.fields(nil, &r.rows[i]), found: &found[i]})
+		sts = append(sts, statement{sql: text, args: d.bounded(ctx, key, false), dest: t.fields(nil, &r.rows[i]), found: &found[i]})
 	}
 	if d.ops[0].At == 0 {
 		sts = append(sts, statement{sql: d.tables[0].sql.clock, dest: []any{&r.now}})
@@ -86,7 +86,7 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 			return true, nil
 		}
 		if next[i] != r.rows[i] {
-			last = append(last, statement{sql: t.sql.swap, args: d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i])), found: new(bool)})
+			last = append(last, statement{sql: t.sql.swap, args: d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i]), false), found: new(bool)})
 		}
 	}
 	if len(last) > 0 {

@@ -184,7 +184,7 @@ func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r ro
 		}
 		dest = append(dest, &arrays[i])
 	}
-	if _, err := d.scanRow(ctx, db, text, d.bounded(ctx, args), dest...); err != nil {
+	if _, err := d.scanRow(ctx, db, text, d.bounded(ctx, args, false), dest...); err != nil {
 		return r, false, err
 	}
 	if i := slices.Index(found, false); i >= 0 {

@@ -96,7 +96,7 @@ func TestMergedTakesDoNotDeadlock(t *testing.T) {
 				conn := connect(t, d.dsn)
 				wait.Go(func() {
 					_, err := conn.Exec(bounded(t), texts[c.statement], []string{row.Name, row.Name}, [][]byte{[]byte("a"), []byte("b")},
-						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, []int64{c.reach, c.reach}, "0")
+						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, []int64{c.reach, c.reach}, "0", nil)
 					if err != nil {
 						t.Errorf("%s: %v", c.statement, err)
 					}

@@ -2,8 +2,7 @@
 //
 // Use it when several processes or hosts share a limit, for example on AWS Lambda or Cloud Run. A
 // decision is usually one statement and one round trip. The store needs no function, trigger,
-// extension, advisory lock or session state, so it works behind any pooler. The server's clock
-// decides.
+// extension or session state, so it works behind any pooler. The server's clock decides.
 //
 // [Open] makes a store with a connection pool of its own. [New] uses the application's pool,
 // connection or transaction.

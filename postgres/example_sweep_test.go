@@ -25,3 +25,15 @@ func ExampleStore_Sweep() {
 	}
 	log.Printf("deleted %d expired rows", removed)
 }
+
+func ExampleWithCitus() {
+	ctx := context.Background()
+	store, err := postgres.Open(os.Getenv("DATABASE_URL"), postgres.WithCitus())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Check(ctx); err != nil {
+		log.Print(err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +13,9 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
+
+// longestTimeout is the longest lock_timeout that PostgreSQL accepts.
+const longestTimeout = math.MaxInt32 * time.Millisecond
 
 // access says whether a statement can change anything. If it cannot, its outcome is never
 // unknown.
@@ -70,20 +74,31 @@ func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.
 
 // lock locks op's row until the transaction ends, and reports whether there is one.
 func (s *Store) lock(ctx context.Context, db DB, t *table, op *limiter.Op) (found bool, err error) {
-	return s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)})...)
+	return s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)}, false)...)
 }
 
-// bounded appends the argument of statements that set lock_timeout: see [options.boundLockWait].
-func (s *Store) bounded(ctx context.Context, args []any) []any {
+// bounded appends the arguments of statements that set lock_timeout: see [options.boundLockWait].
+//
+// With queue, they are those of a statement that takes of one key, or of several. The statements of all processes
+// that take of one key wait in a queue, for its advisory lock, before they wait for its row. If each waited for
+// the row, each would follow all versions of it that others wrote meanwhile.
+func (s *Store) bounded(ctx context.Context, args []any, queue bool) []any {
 	if !s.boundsWaits {
 		return args
 	}
-	wait, ok := opcontext.LockWait(ctx)
-	if !ok {
-		return append(args, nil)
+	row, wait, ok := opcontext.LockWait(ctx)
+	timeout := textArg(strconv.FormatInt(max(1, min(row, longestTimeout).Milliseconds()), 10)) // 0 would be no limit
+	if args = append(args, nil); ok {
+		args[len(args)-1] = &timeout
 	}
-	timeout := textArg(strconv.FormatInt(min(max(1, wait.Milliseconds()), math.MaxInt32), 10)) // 0 would be no limit
-	return append(args, &timeout)
+	if !queue {
+		return args
+	}
+	inQueue := int8Arg(min(wait, longestTimeout).Milliseconds())
+	if args = append(args, nil); inQueue > 0 {
+		args[len(args)-1] = &inQueue
+	}
+	return args
 }
 
 // args puts the query mode before the arguments, which is where pgx looks for it.

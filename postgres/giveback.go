@@ -29,7 +29,7 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 		op := c.Op
 		op.At = cmp.Or(op.At, now)
 		sql, args := t.giveBackStatement(&op)
-		statements[i] = statement{sql: sql, args: s.bounded(ctx, args), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
+		statements[i] = statement{sql: sql, args: s.bounded(ctx, args, false), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
 	}
 	if err := s.sendPipelined(ctx, db, statements); err != nil {
 		if len(calls) > 1 {
@@ -89,7 +89,7 @@ func (s *Store) awaitRow(ctx context.Context, db DB, t *table, op *limiter.Op) e
 	}
 	n := s.numbers(t, op)
 	policy := []any{n.Period, n.Limit}[2-t.PolicyColumns:] // a lease has no period
-	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, append([]any{op.Name, []byte(op.Key)}, policy...))...)
+	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, append([]any{op.Name, []byte(op.Key)}, policy...), false)...)
 	return cmp.Or(err, tx.Rollback(ctx))
 }
 

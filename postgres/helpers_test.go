@@ -255,7 +255,7 @@ func wantError(t *testing.T, err error, classes ...error) {
 		t.Errorf("no error, want one that matches %v", classes)
 		return
 	}
-	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled} {
+	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled, limiter.ErrKeyBusy} {
 		want := slices.Contains(classes, class)
 		if got := errors.Is(err, class); got != want {
 			t.Errorf("%v\nmatches %q: %t, want %t", err, class, got, want)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
@@ -218,5 +219,50 @@ func TestTimeLimitOfAYear(t *testing.T) {
 		<-time.After(50 * time.Millisecond) // the first statement waits for 20 ms
 		release()
 		must(t, testenv.ErrorOf(answer()))
+	})
+}
+
+// The statements of several processes queue for a key before they wait for its row.
+func TestProcessesQueueForAKey(t *testing.T) {
+	day, _ := midnightIn(5, time.Now(), 12*time.Hour)
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for name, policy := range map[string]limiter.Policy{
+			"bucket": slow(5), "window": long(5), "window that counts refusals": counting(5), "calendar": day,
+			"sliding window": rowtest.Lasting["sliding"](5), "leases": places(5),
+		} {
+			op := take(policy, secret+name, 1)
+			stores := [...]limiter.Store{d.store(t, schema, few(2)), d.store(t, schema, few(2))}
+			allow := func(i int, key string) (limiter.State, error) {
+				op := op
+				op.Key, op.Timeout, op.ID = key, 2*timeout, int64(i+1)
+				return stores[i].Do(t.Context(), op)
+			}
+			must(t, testenv.ErrorOf(allow(0, op.Key)))
+			t.Run(name+", waits in the queue of the key, and beside it at the end", func(t *testing.T) {
+				queue := fmt.Sprintf(`SELECT pg_advisory_xact_lock(hashtextextended(encode('%s', 'hex'),
+					hashtextextended('%s', hashtextextended('%q.%s', 0))))`, op.Key, op.Name, schema, rowtest.TableOf(policy).Name)
+				release := d.holdLock(t, queue)
+				must(t, testenv.ErrorOf(allow(0, op.Key)))
+				all := make(chan error)
+				go func() { all <- testenv.ErrorOf(allow(1, op.Key)) }()
+				d.blocked(t, 1)
+				release()
+				must(t, <-all)
+			})
+			lock := "SELECT FROM " + rowOf(schema, op) + " FOR UPDATE"
+			t.Run(name+", whose row is written meanwhile, is busy", func(t *testing.T) {
+				// The row says that it will be written in 100 ms.
+				d.exec(t, "UPDATE "+strings.Replace(rowOf(schema, op), " WHERE", " SET at = at + 100000000 WHERE", 1))
+				defer d.holdLock(t, lock)()
+				wantError(t, testenv.ErrorOf(allow(0, op.Key)), limiter.ErrKeyBusy, limiter.ErrNotApplied)
+			})
+			t.Run(name+", whose row is locked, fails in each process", func(t *testing.T) {
+				defer d.holdLock(t, lock)()
+				each(len(stores), func(i int) {
+					wantError(t, testenv.ErrorOf(allow(i, op.Key)), limiter.ErrNotApplied)
+				})
+			})
+		}
 	})
 }

@@ -85,7 +85,7 @@ func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 			err := resent(caller, c.timeout, r, func(ctx context.Context) (limiter.State, error) {
 				sent++
 				if c.continues {
-					_ = opcontext.Begin(ctx, false, 0)
+					_ = opcontext.Begin(ctx, false, 0, 0)
 				}
 				if c.leaves {
 					leave()

@@ -65,13 +65,17 @@ func (s *Store) send(ctx context.Context, t *table, st *batch.Statement) (err er
 	groups := st.Groups
 	first := groups[0].Calls[0]
 	a := access(!first.LocksOnly && first.Op.Kind != limiter.OpLook) // a look shares no statement with a take
-	return s.runOn(ctx, conn, a, func(db DB) (err error) {
+	err = s.runOn(ctx, conn, a, func(db DB) (err error) {
 		if len(groups) == 1 {
 			return s.carryOut(ctx, db, t, groups[0])
 		}
 		_, err = s.takeMerged(ctx, db, t, groups)
 		return err
 	})
+	if err != nil && s.boundsWaits && len(groups) == 1 && isLocked(err) {
+		st.Written = s.written(ctx, conn, t, &first.Op)
+	}
+	return err
 }
 
 // carryOut carries out the calls of one key on db, by the statement that fits them, or else by
@@ -120,4 +124,18 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 	}
 	decideAll(g.Calls, make([]limiter.State, len(g.Calls)))
 	return nil
+}
+
+// written returns when op's row was written. That is now if the database does not answer, because then it has too
+// much to do, and zero if its clock was stepped back.
+func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) time.Time {
+	r, err := s.readRowByNodeClock(ctx, db, t, op)
+	age := time.Duration(r.now - r.row.At)
+	switch {
+	case err != nil:
+		return time.Now()
+	case age < 0:
+		return time.Time{}
+	}
+	return time.Now().Add(-age)
 }

@@ -71,7 +71,7 @@ func TestAsyncStatements(t *testing.T) {
 // The list of what a pooler must do, in docs/operations.md, depends on this.
 func TestStatementsKeepTheSession(t *testing.T) {
 	t.Parallel()
-	forbidden := regexp.MustCompile(`(?i)advisory|\b(LISTEN|UNLISTEN|NOTIFY|TEMP|TEMPORARY|PREPARE|DECLARE|CURSOR|nextval|setval|currval|search_path|RESET|DISCARD)\b|^\s*SET\b`)
+	forbidden := regexp.MustCompile(`(?i)advisory_(un)?lock|\b(LISTEN|UNLISTEN|NOTIFY|TEMP|TEMPORARY|PREPARE|DECLARE|CURSOR|nextval|setval|currval|search_path|RESET|DISCARD)\b|^\s*SET\b`)
 	set := regexp.MustCompile(`set_config\('\w+', .*?, (true|false)\)`)
 	settings := 0
 	for _, async := range []bool{false, true} {

@@ -111,7 +111,9 @@ func (r rendering) statements(t *tables.Table, calendar bool) tableStatements {
 		"/* end */", t.Render(t.End, false),
 	}
 	shared := func(file string) string { return r.text(file, both...) }
-	own := func(file string) string { return r.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)) }
+	own := func(file string) string {
+		return strings.ReplaceAll(r.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)), "/* table */", schemaMark+"."+t.Name)
+	}
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"), release: own("release"),
 		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: r.text("lock", append([]string{"/* skip */", ""}, both...)...),
@@ -200,28 +202,45 @@ func readFile(file string) string {
 	return string(b)
 }
 
-// lockTimeouts matches the marker /* lock_timeout */ and the word after it, and parameterRefs a
-// parameter.
+// lockMarks matches the markers of lock waits and the word after them, and parameterRefs a parameter.
 var (
-	lockTimeouts  = regexp.MustCompile(`/\* lock_timeout \*/([a-z0-9$:]+)`)
+	lockMarks     = regexp.MustCompile(`/\* (lock_timeout|key_lock|keys_lock) \*/([a-z0-9$:]+)`)
 	parameterRefs = regexp.MustCompile(`\$(\d+)`)
 )
 
 // boundLockWait makes a statement set its own lock_timeout from one more parameter. NULL leaves the
 // session's. The server evaluates the marked word, and with it the setting, before the statement locks
-// anything.
+// anything. If the marker names keys, the statement first locks the only one: see [Store.bounded].
 func (r rendering) boundLockWait(text string) string {
 	if !r.boundsWaits {
-		return strings.ReplaceAll(text, "/* lock_timeout */", "")
+		return lockMarks.ReplaceAllString(text, "${2}")
 	}
 	last := 0
 	for _, ref := range parameterRefs.FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(ref[1])
 		last = max(last, n)
 	}
-	return lockTimeouts.ReplaceAllString(text, fmt.Sprintf("CASE WHEN pg_catalog.set_config('lock_timeout', "+
-		"coalesce($$%d::text, pg_catalog.current_setting('lock_timeout')), true) IS NOT NULL THEN ${1} END", last+1))
+	bound := func(timeout, word string) string {
+		return fmt.Sprintf("CASE WHEN pg_catalog.set_config('lock_timeout', "+
+			"coalesce(%s::text, pg_catalog.current_setting('lock_timeout')), true) IS NOT NULL THEN %s END", timeout, word)
+	}
+	return lockMarks.ReplaceAllStringFunc(text, func(marked string) string {
+		mark := lockMarks.FindStringSubmatch(marked)
+		word := bound(fmt.Sprintf("$%d", last+1), mark[2])
+		if mark[1] != "lock_timeout" {
+			wait := fmt.Sprintf("$%d::bigint", last+2)
+			word = bound(wait, "CASE WHEN "+wait+" IS NULL OR "+keyLock+" THEN "+word+" END")
+		}
+		if mark[1] == "keys_lock" {
+			word = strings.NewReplacer("$1::text", "($1::text[])[1]", "$2::bytea", "($2::bytea[])[1]").Replace(word)
+		}
+		return word
+	})
 }
+
+// keyLock locks a key until the statement's own transaction ends. A statement for several keys does not lock one.
+const keyLock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(pg_catalog.encode($2::bytea, 'hex'), " +
+	"pg_catalog.hashtextextended($1::text, pg_catalog.hashtextextended('/* table */', 0)))) IS NOT NULL"
 
 // skipLocked returns the end of a FOR UPDATE that must not wait for a locked row. It is empty on Citus
 // and in the caller's transaction, where the statement waits.

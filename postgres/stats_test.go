@@ -96,7 +96,8 @@ func TestStatsOfALockedRow(t *testing.T) {
 		release()
 		all.Wait()
 		// A statement that waits too long for its lock is sent again, so what was sent says what to count.
-		if sent, got := r.take(), store.Stats(); got.Statements != int64(len(sent)) || got.Queued != 0 {
+		sent := slices.DeleteFunc(r.take(), func(name string) bool { return name == "bucketRead" })
+		if got := store.Stats(); got.Statements != int64(len(sent)) || got.Queued != 0 {
 			t.Errorf("%+v for the statements %v", got, sent)
 		}
 	})

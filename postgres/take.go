@@ -18,7 +18,7 @@ func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (de
 		return false, nil
 	}
 	st := newTakeStatement(t, op, s.numbers(t, op))
-	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args), st.columns...)
+	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args, true), st.columns...)
 	if err != nil {
 		return false, err
 	}
@@ -41,7 +41,7 @@ func (s *Store) takeUnits(ctx context.Context, db DB, t *table, g *batch.Group) 
 	op, units := unitsOf(g)
 	st := newTakeStatement(t, &op, s.numbers(t, &op))
 	st.add(units)
-	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args), st.columns...)
+	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args, true), st.columns...)
 	if err != nil {
 		return false, err
 	}
@@ -65,7 +65,7 @@ type takeStatement struct {
 	name    textArg
 	key     byteaArg
 	numbers [7]int8Arg
-	list    [10]any // what args is made of
+	list    [11]any // what args is made of
 	fields  [7]any  // what columns is made of
 }
 

@@ -109,7 +109,7 @@ func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) er
 	if h.Waited() && h.renew {
 		opcontext.Renew(ctx)
 	}
-	return opcontext.Begin(ctx, fresh, lockWait)
+	return opcontext.Begin(ctx, fresh, lockWait, 0)
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports

@@ -116,7 +116,10 @@ func (q *Queue) complete(st *Statement, err error) {
 	for _, g := range st.Groups {
 		k := g.key
 		k.apart = false
-		again := locked && q.lockTimedOut(k, st, err)
+		again := false
+		if locked {
+			again, err = q.lockTimedOut(k, st, err)
+		}
 		var back []*Call
 		for _, c := range g.Calls {
 			switch {

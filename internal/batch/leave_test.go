@@ -92,7 +92,7 @@ func TestReusedCalls(t *testing.T) {
 		carriedOut := map[int64]int{} // how often, by the ID of the operation
 		s.undecided = func(groups []*batch.Group, _ *batch.Call) bool { return len(groups) > 1 && oneIn(5) }
 		s.before = func(ctx context.Context, _ []*batch.Group) error {
-			switch wait, _ := opcontext.LockWait(ctx); {
+			switch wait, _, _ := opcontext.LockWait(ctx); {
 			case oneIn(10):
 				return limiter.ErrNotApplied
 			case oneIn(5):

@@ -53,17 +53,23 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again: of a slow key, while its call can wait for at least Config.LockWait.
-func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool) {
+// whether its calls may be sent again: of a slow key, while its call can wait for at least Config.LockWait. Otherwise
+// it returns their error. A row that was written while they waited for 100 ms is not locked, but busy.
+func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
 	q.setSlow(k)
 	calls := st.Groups[0].Calls
 	for _, c := range calls {
 		c.rowWait += time.Since(st.sent)
 	}
-	again = q.config.LockWait > 0 && (st.from != &q.slow || opcontext.LongestLockWait(calls[0].ctx) >= q.config.LockWait)
+	waited := calls[0].rowWait
+	busy := waited >= askAgain && time.Since(st.Written) < waited
+	again = !busy && q.config.LockWait > 0 && (st.from != &q.slow || opcontext.LongestLockWait(calls[0].ctx) >= q.config.LockWait)
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
-	failFast := !again && full && calls[0].rowWait >= askAgain
+	failFast := !again && !busy && full && waited >= askAgain
+	if busy {
+		err = fmt.Errorf("%w: %w", limiter.ErrKeyBusy, err)
+	}
 	if failFast {
 		k.failFast = err
 	}
@@ -83,7 +89,7 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool)
 			k.push(c, q.config.Merges)
 		}
 	}
-	return again
+	return again, err
 }
 
 // lockError returns the error of a call whose statement waited too long for its row. The context of a

@@ -29,7 +29,7 @@ func slowly(t *testing.T, name string, test func(t *testing.T, s *sender, q *que
 			if !slices.ContainsFunc(groups, func(g *batch.Group) bool { return isLocked(g.Op().Key) }) {
 				return nil
 			}
-			wait, _ := opcontext.LockWait(ctx)
+			wait, _, _ := opcontext.LockWait(ctx)
 			if groups[0].Op().Key == "v" {
 				wait *= 2
 			}
@@ -97,7 +97,7 @@ func TestSlowKeys(t *testing.T) {
 		<-time.After(100 * ms)
 		for _, op := range takes("x y") {
 			limited := limited(t.Context(), t, timeout)
-			_ = opcontext.Begin(limited, false, 20*ms) // as the statement that found the row locked
+			_ = opcontext.Begin(limited, false, 20*ms, 0) // as the statement that found the row locked
 			began, sent := time.Now(), len(s.statements())
 			if err := q.Lock(limited, &op); !errors.Is(err, errRow) || time.Since(began) < timeout*3/4 {
 				t.Errorf("Lock = %v after %v, want a lock timeout shortly before %v", err, time.Since(began), timeout)

@@ -70,10 +70,10 @@ func TestSlowKeysWait(t *testing.T) {
 		var waits []string
 		lock := s.before
 		s.before = func(ctx context.Context, groups []*batch.Group) error {
-			wait, _ := opcontext.LockWait(ctx)
+			wait, queue, _ := opcontext.LockWait(ctx)
 			s.mu.Lock()
 			if len(waits) < 6 {
-				waits = append(waits, fmt.Sprint(len(groups), " ", groups[0].Op().Key, " ", wait.Truncate(5*ms)))
+				waits = append(waits, fmt.Sprint(len(groups), " ", groups[0].Op().Key, " ", wait.Truncate(5*ms), " ", queue.Truncate(5*ms)))
 			}
 			s.mu.Unlock()
 			return lock(ctx, groups)
@@ -81,7 +81,13 @@ func TestSlowKeysWait(t *testing.T) {
 		ask(t.Context(), q, takes("a b c x")...).want(t, "3 took, not applied+row locked")
 		// Keys that failed together wait for a quarter. Then x waits for 2/5 of its time.
 		slices.Sort(waits)
-		testenv.Equal(t, waits, []string{"1 a 20ms", "1 b 20ms", "1 c 5ms", "1 x 5ms", "1 x 75ms", "2 c 50ms"})
+		testenv.Equal(t, waits, []string{"1 a 20ms 155ms", "1 b 20ms 155ms", "1 c 5ms 145ms", "1 x 5ms 145ms", "1 x 75ms 0s", "2 c 50ms 0s"})
+	})
+	slowly(t, "are busy if their rows are written meanwhile", func(t *testing.T, s *sender, q *queue) {
+		s.age = 95 * ms
+		ask(t.Context(), q, takes("x")...).want(t, "not applied+busy+row locked")
+		s.age = timeout
+		ask(t.Context(), q, takes("x x")...).want(t, "not applied+row locked, not applied+failed fast")
 	})
 	slowly(t, "get no more time behind others", func(t *testing.T, s *sender, q *queue) {
 		lock := s.before

@@ -22,6 +22,9 @@ type Statement struct {
 	// after Begin. The store calls [Call.Decide] for each call that its statement decides. A call that is
 	// alone in its statement must be decided; the queue sends others again that are not.
 	Groups []*Group
+	// Written is when the row was written. If a statement of one key waited too long for its row, the store
+	// sets it before the statement ends, unless it does not know.
+	Written time.Time
 
 	queue   *Queue
 	from    *line
@@ -82,7 +85,8 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 		}
 		ctx, units = st.limit(ctx, fresh)
 	}
-	if err := opcontext.Begin(ctx, fresh, st.lockWait()); err != nil {
+	row, queue := st.lockWaits()
+	if err := opcontext.Begin(ctx, fresh, row, queue); err != nil {
 		return nil, err
 	}
 	if q.config.Locked != nil {
@@ -107,24 +111,30 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 	return st.limited, units
 }
 
-// lockWait returns how long the statement may wait for row locks, 0 if only its time bounds that. Calls that
+// lockWaits returns how long the statement may wait for row locks, 0 if only its time bounds that. Calls that
 // failed together with others wait for a quarter of the usual time: they have waited before, and some
 // of their rows are probably locked.
-func (st *Statement) lockWait() time.Duration {
+//
+// Before that, a statement of one key may wait behind those of other processes, as long as its first caller can. That of
+// a slow key does not: behind others, it would not learn that its row is locked.
+func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
-		return 0
+		return 0, 0
 	}
 	first := st.Groups[0].Calls[0]
+	longest := opcontext.LongestLockWait(first.ctx)
 	switch {
 	case st.from == &st.queue.slow: // no longer than its caller waits
-		return max(opcontext.LongestLockWait(first.ctx), 1)
+		return max(longest, 1), 0
 	case len(st.Groups) > 1:
-		return config.SharedLockWait
+		return config.SharedLockWait, 0
 	case first.retried:
-		return config.LockWait / 4
+		row = config.LockWait / 4
+	default:
+		row = config.LockWait
 	}
-	return config.LockWait
+	return row, 2 * (longest - row)
 }
 
 // isLocked reports whether the statement was sent and failed because it waited too long for its row.
@@ -156,7 +166,10 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	q.mu.Lock()
 	k := st.Groups[0].key
 	locked := err != nil && st.isLocked(err)
-	again := locked && q.lockTimedOut(k, st, err)
+	again := false
+	if locked {
+		again, err = q.lockTimedOut(k, st, err)
+	}
 	if err == nil || locked {
 		q.config.Counters.Answers.Add(1)
 	}

@@ -58,6 +58,7 @@ type Context struct {
 	delaysCancel bool
 	leastGranted bool          // Begin has given the operation more time
 	lockWait     time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
+	queueWait    time.Duration // the most that it waits in a queue before that
 	cause        error         // why, if the Context ended the operation
 	waitReason   string        // why it had no connection then, if that is known
 	err          error         // what Err returns from now on
@@ -97,19 +98,22 @@ func Connected(ctx context.Context, fresh bool) {
 // at most 2/5 of the time that is left. PostgreSQL applies lock_timeout to each wait of a statement. If
 // another session also waits for the row, the statement waits twice. So the server ends both waits in time, and
 // the connection survives. If transactions change the row in turn, there are more waits, and the time limit may cut
-// the statement off. LockWait
-// reports false if ctx has no time limit.
-func LockWait(ctx context.Context) (d time.Duration, ok bool) {
+// the statement off.
+//
+// Before these waits, a statement may wait in a queue: at most for what Begin was told, and for the rest of 4/5 of the
+// time. It does not queue if that is negative. LockWait reports false if ctx has no time limit.
+func LockWait(ctx context.Context) (d, queue time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
+	longest := LongestLockWait(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d = c.longestLockWait(); c.lockWait > 0 {
+	if d = longest; c.lockWait > 0 {
 		d = min(d, c.lockWait)
 	}
-	return d, true
+	return d, min(c.queueWait, 2*(longest-d)), true
 }
 
 // LongestLockWait is LockWait, whatever Begin was told. It is 0 if ctx has no time limit.
@@ -117,12 +121,10 @@ func LongestLockWait(ctx context.Context) (d time.Duration) {
 	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		d = c.longestLockWait()
+		d = time.Until(c.due) / 5 * 2
 	}
 	return d
 }
-
-func (c *Context) longestLockWait() time.Duration { return time.Until(c.due) / 5 * 2 }
 
 // Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
 // when it sends an operation that waited while the store answered others. If the caller's deadline
@@ -152,23 +154,23 @@ func renew(ctx context.Context, connected bool) bool {
 }
 
 // Begin tells the Context ctx that its operation has a connection, as [Connected] does, and that its
-// statement is about to be sent. The statement may wait for a row lock for at most lockWait, or until
-// shortly before the end of ctx if lockWait is 0: see [LockWait].
+// statement is about to be sent. The statement may wait in a queue for at most queueWait. Then it may wait for
+// a row lock for at most lockWait, or until shortly before the end of ctx if lockWait is 0: see [LockWait].
 //
 // From now on the operation continues for 100 ms after its caller has left, and for 25 ms after a deadline
 // that left less than 50 ms. If the time limit leaves less than 25 ms, the first Begin gives it 25 ms.
 //
 // If ctx has ended, or its caller has left, Begin returns the error of an operation that was not sent.
-func Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
+func Begin(ctx context.Context, fresh bool, lockWait, queueWait time.Duration) error {
 	c, ok := ctx.(*Context)
-	if ok && c.begin(fresh, lockWait) || !ok && ctx.Err() == nil {
+	if ok && c.begin(fresh, lockWait, queueWait) || !ok && ctx.Err() == nil {
 		return nil
 	}
 	return Interrupted(ctx, limiter.ErrNotApplied, nil)
 }
 
 // begin is Begin. It reports false if the context has ended, or its caller has left.
-func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
+func (c *Context) begin(fresh bool, lockWait, queueWait time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.checkCaller(); c.err != nil || c.Context.Err() != nil {
@@ -177,7 +179,7 @@ func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 	if !c.connected && (fresh || !c.dialEnd.IsZero()) {
 		c.extend(c.timeout)
 	}
-	c.connected, c.delaysCancel, c.lockWait = true, true, lockWait
+	c.connected, c.delaysCancel, c.lockWait, c.queueWait = true, true, lockWait, queueWait
 	if !c.statementEnd.IsZero() {
 		atEnd := c.due.Equal(c.end)
 		if c.end = c.statementEnd; atEnd {

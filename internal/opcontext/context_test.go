@@ -87,7 +87,7 @@ func TestTimeLimit(t *testing.T) {
 					defer opcontext.Stop(ctx)
 					connect := func(fresh bool) { opcontext.Connected(context.WithValue(ctx, ms, ms), fresh) }
 					if how == "Done" {
-						connect = func(fresh bool) { _ = opcontext.Begin(ctx, fresh, 0) }
+						connect = func(fresh bool) { _ = opcontext.Begin(ctx, fresh, 0, 0) }
 					}
 					if c.connected > 0 {
 						time.AfterFunc(c.connected, func() { connect(c.connected < c.timeout) })

@@ -20,13 +20,13 @@ type call struct {
 }
 
 func begins(lockWait time.Duration) func(ctx context.Context) {
-	return func(ctx context.Context) { _ = opcontext.Begin(ctx, false, lockWait) }
+	return func(ctx context.Context) { _ = opcontext.Begin(ctx, false, lockWait, 250*ms) }
 }
 
 func TestCallsThatMoveTheEnd(t *testing.T) {
 	t.Parallel()
 	early := func(ctx context.Context) { opcontext.Connected(ctx, false) }
-	fresh := func(ctx context.Context) { _ = opcontext.Begin(ctx, true, 0) }
+	fresh := func(ctx context.Context) { _ = opcontext.Begin(ctx, true, 0, 0) }
 	renew := func(ctx context.Context) { opcontext.Renew(ctx) }
 	near := context.DeadlineExceeded
 	unsent := func(ctx context.Context) { opcontext.RenewUnsent(ctx) }
@@ -111,7 +111,7 @@ func TestCallsThatMoveTheEnd(t *testing.T) {
 				if opcontext.Renew(ctx) {
 					t.Error("it was renewed after its end")
 				}
-				if err := opcontext.Begin(ctx, false, 0); err == nil || errors.Is(err, limiter.ErrOutcomeUnknown) {
+				if err := opcontext.Begin(ctx, false, 0, 0); err == nil || errors.Is(err, limiter.ErrOutcomeUnknown) {
 					t.Errorf("a statement after its end: %v", err)
 				}
 			})
@@ -122,15 +122,16 @@ func TestCallsThatMoveTheEnd(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		calls         []call
-		want, longest time.Duration
+		calls                []call
+		want, longest, queue time.Duration
 	}{
-		"two fifths of the time":       {[]call{{0, begins(0)}}, 200 * ms, 200 * ms},
-		"of the time that is left":     {[]call{{0, begins(0)}, {250 * ms, begins(0)}}, 100 * ms, 100 * ms},
-		"what Begin was told":          {[]call{{0, begins(50 * ms)}}, 50 * ms, 200 * ms},
-		"a nanosecond":                 {[]call{{0, begins(1)}}, 1, 200 * ms},
-		"less than Begin was told":     {[]call{{0, begins(150 * ms)}, {250 * ms, func(context.Context) {}}}, 100 * ms, 100 * ms},
-		"what the last Begin was told": {[]call{{0, begins(50 * ms)}, {250 * ms, begins(0)}}, 100 * ms, 100 * ms},
+		"two fifths of the time":       {[]call{{0, begins(0)}}, 200 * ms, 200 * ms, 0},
+		"of the time that is left":     {[]call{{0, begins(0)}, {250 * ms, begins(0)}}, 100 * ms, 100 * ms, 0},
+		"what Begin was told":          {[]call{{0, begins(50 * ms)}}, 50 * ms, 200 * ms, 250 * ms},
+		"a nanosecond":                 {[]call{{0, begins(1)}}, 1, 200 * ms, 250 * ms},
+		"less than Begin was told":     {[]call{{0, begins(150 * ms)}, {250 * ms, func(context.Context) {}}}, 100 * ms, 100 * ms, 0},
+		"of the time in a queue":       {[]call{{0, begins(50 * ms)}, {200 * ms, func(context.Context) {}}}, 50 * ms, 120 * ms, 140 * ms},
+		"what the last Begin was told": {[]call{{0, begins(50 * ms)}, {250 * ms, begins(0)}}, 100 * ms, 100 * ms, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,8 +142,9 @@ func TestLockWait(t *testing.T) {
 					<-time.After(time.Until(began.Add(next.at)))
 					next.do(ctx)
 				}
-				if got, ok := opcontext.LockWait(ctx); got != c.want || !ok || opcontext.LongestLockWait(ctx) != c.longest {
-					t.Errorf("%v, at the most %v, want %v and %v", got, opcontext.LongestLockWait(ctx), c.want, c.longest)
+				got, queue, ok := opcontext.LockWait(ctx)
+				if longest := opcontext.LongestLockWait(ctx); got != c.want || queue != c.queue || longest != c.longest || !ok {
+					t.Errorf("%v after %v in a queue, at the most %v, want %v, %v and %v", got, queue, longest, c.want, c.queue, c.longest)
 				}
 			})
 		})
@@ -152,14 +154,14 @@ func TestLockWait(t *testing.T) {
 func TestContextWithoutATimeLimit(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	if d, ok := opcontext.LockWait(ctx); d != 0 || ok || opcontext.LongestLockWait(ctx) != 0 {
+	if d, queue, ok := opcontext.LockWait(ctx); d != 0 || queue != 0 || ok || opcontext.LongestLockWait(ctx) != 0 {
 		t.Error("it has a longest wait for a lock")
 	}
-	if err := opcontext.Begin(ctx, true, 0); err != nil || !opcontext.Renew(ctx) || opcontext.CallerErr(ctx) != nil {
+	if err := opcontext.Begin(ctx, true, 0, 0); err != nil || !opcontext.Renew(ctx) || opcontext.CallerErr(ctx) != nil {
 		t.Errorf("its operation cannot begin: %v", err)
 	}
 	leave()
-	if err := opcontext.Begin(ctx, true, 0); !errors.Is(err, limiter.ErrCanceled) || opcontext.Renew(ctx) || opcontext.CallerErr(ctx) == nil {
+	if err := opcontext.Begin(ctx, true, 0, 0); !errors.Is(err, limiter.ErrCanceled) || opcontext.Renew(ctx) || opcontext.CallerErr(ctx) == nil {
 		t.Errorf("the operation of a caller who has left: %v, want ErrCanceled", err)
 	}
 	if err := opcontext.Interrupted(ctx, limiter.ErrNotApplied, errBroken); !errors.Is(err, errBroken) {
@@ -175,7 +177,7 @@ func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
 	if ctx.Value(ms) != "a value" {
 		t.Error("it does not have the caller's values")
 	}
-	if err := opcontext.Begin(ctx, false, 0); err != nil {
+	if err := opcontext.Begin(ctx, false, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	child, end := context.WithCancel(ctx)
@@ -186,7 +188,7 @@ func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
 		t.Error("it was not renewed")
 	}
 	leave()
-	if err := opcontext.Begin(ctx, false, 0); !errors.Is(err, limiter.ErrCanceled) || opcontext.CallerErr(ctx) == nil {
+	if err := opcontext.Begin(ctx, false, 0, 0); !errors.Is(err, limiter.ErrCanceled) || opcontext.CallerErr(ctx) == nil {
 		t.Errorf("it may begin: %v, want ErrCanceled", err)
 	}
 }

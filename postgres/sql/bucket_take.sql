@@ -7,7 +7,7 @@
 -- A grant reads only the target row, under its lock, in DO UPDATE. Any value that was computed
 -- before the lock may be stale and would admit too much. A refusal may come from the snapshot,
 -- because takes only lower what is left. It takes no lock and no transaction id, and writes
--- nothing. So only the row to insert sets lock_timeout. If the snapshot shows a row of another
+-- nothing. So only the row to insert sets lock_timeout, and locks the key. If the snapshot shows a row of another
 -- policy, the INSERT is skipped, because it could only lock the row.
 --
 -- The clock reaches the update through excluded, so that the statement also runs where SET and
@@ -29,7 +29,7 @@ WITH clock AS MATERIALIZED (
         OR b.full_at + $5::bigint > clock.at + $7::bigint)
 ), taken AS (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
-    SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, /* lock_timeout */1
+    SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, /* key_lock */1
     FROM clock
     WHERE NOT EXISTS (SELECT FROM blocked)
     ON CONFLICT (limiter, key) DO UPDATE

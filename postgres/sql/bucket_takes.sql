@@ -25,7 +25,7 @@
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
 -- units, $8 reaches: see bucket_take.sql
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* keys_lock */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, a.reach, least(a.units, a.reach / a.spend) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at

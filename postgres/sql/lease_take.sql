@@ -23,7 +23,7 @@ WITH clock AS MATERIALIZED (
       AND pg_catalog.width_bucket(clock.at + $7::bigint, b.ends) - pg_catalog.width_bucket(clock.at, b.ends) >= $3::bigint
 ), taken AS (
     INSERT INTO /* schema */limiter_leases AS b (limiter, key, at, ends, ids, lim, granted)
-    SELECT $1::text, $2::bytea, at, ARRAY[at + $4::bigint], ARRAY[$5::bigint], $3::bigint, /* lock_timeout */1
+    SELECT $1::text, $2::bytea, at, ARRAY[at + $4::bigint], ARRAY[$5::bigint], $3::bigint, /* key_lock */1
     FROM clock
     WHERE NOT EXISTS (SELECT FROM blocked)
     ON CONFLICT (limiter, key) DO UPDATE

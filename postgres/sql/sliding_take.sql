@@ -28,7 +28,7 @@ WITH clock AS MATERIALIZED (
         OR b.cum[18] - b.cum[1 + least(17, greatest(0, (clock.cur - b.head) / $3::bigint))::integer] + $5::bigint > $4::bigint)
 ), taken AS (
     INSERT INTO /* schema */limiter_sliding_windows AS b (limiter, key, head, slice, lim, at, granted, cum)
-    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, /* lock_timeout */at, least($8::bigint, $4::bigint / $5::bigint),
+    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, /* key_lock */at, least($8::bigint, $4::bigint / $5::bigint),
         pg_catalog.array_append(pg_catalog.array_fill(0::bigint, ARRAY[17]), least($8::bigint, $4::bigint / $5::bigint) * $5::bigint)
     FROM clock
     WHERE NOT EXISTS (SELECT FROM blocked)

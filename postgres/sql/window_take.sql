@@ -35,7 +35,7 @@ WITH clock AS MATERIALIZED (
       /* end if */
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
-    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, /* lock_timeout */1
+    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, /* key_lock */1
     FROM clock
     WHERE NOT EXISTS (SELECT FROM blocked)
     ON CONFLICT (limiter, key) DO UPDATE
