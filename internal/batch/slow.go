@@ -56,7 +56,6 @@ func notSent(err error) error {
 // whether its calls may be sent again: of a slow key, while its call can wait for at least Config.LockWait. Otherwise
 // it returns their error. A row that was written while they waited for 100 ms is not locked, but busy.
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
-	q.setSlow(k)
 	calls := st.Groups[0].Calls
 	for _, c := range calls {
 		c.rowWait += time.Since(st.sent)
@@ -69,6 +68,9 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 	failFast := !again && !busy && full && waited >= askAgain
 	if busy {
 		err = fmt.Errorf("%w: %w", limiter.ErrKeyBusy, err)
+		q.clearSlow(k)
+	} else {
+		q.setSlow(k)
 	}
 	if failFast {
 		k.failFast = err
