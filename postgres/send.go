@@ -126,9 +126,10 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 	return nil
 }
 
-// written returns when op's row was written. That is now if the database does not answer, because then it has too
-// much to do, and zero if its clock was stepped back.
+// written returns when op's row was written, or earlier by less than a round trip. That is now if the database
+// does not answer, because then it has too much to do, and zero if its clock was stepped back.
 func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) time.Time {
+	asked := time.Now()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	age := time.Duration(r.now - r.row.At)
 	switch {
@@ -137,5 +138,5 @@ func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) ti
 	case age < 0:
 		return time.Time{}
 	}
-	return time.Now().Add(-age)
+	return asked.Add(-age)
 }
