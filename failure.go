@@ -34,7 +34,7 @@ func FailClosed() Option {
 // [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and [Reservation.Cancel] also stay errors.
 //
 // While a transaction holds the key's row for longer than the time limit, requests with this key
-// pass. If transactions of yours charge keys, use [FailClosed] for their limiters.
+// pass, unless they get [ErrKeyBusy]. If transactions of yours charge keys, use [FailClosed] for their limiters.
 //
 // FailOpen has no effect on a store whose decisions may be rolled back, such as one on the caller's
 // transaction: see [Provisional].

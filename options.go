@@ -30,12 +30,12 @@ const DefaultTimeout = 250 * time.Millisecond
 // connection to its database. Connecting has its own limit of 3 s. The default is [DefaultTimeout].
 // The stores of this module keep these limits.
 //
-// Operations of one process wait for each other and share statements. Time in the queue does not
+// Operations of one process wait for each other and share statements. Time in that queue does not
 // count while the store carries out others: the operation gets the full d when it is sent. So a store
 // that is fast enough for one caller does not fail for many.
 //
 // If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].
-// That is a failure of the store, and the failure policy applies. The same holds for a connection
+// That is a failure of the store, and the failure policy applies, unless the error matches [ErrKeyBusy]. The same holds for a connection
 // that is not made in time.
 //
 // If the context has a deadline, an operation ends 100 ms before it, so that the caller can still

@@ -20,7 +20,7 @@ import (
 //
 //   - [ErrNotApplied]: the operation was certainly not carried out.
 //   - [ErrOutcomeUnknown]: the operation may have been carried out.
-//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out behind others. Of DoAll, see [ErrKeyBusy].
+//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out behind others. For DoAll, see [ErrKeyBusy].
 //   - [ErrMisconfigured]: an operator must act.
 //   - [ErrCanceled]: ctx ended.
 //   - [ErrInvalid]: the operation itself is wrong.

@@ -43,7 +43,7 @@ func openPostgres(name string, opts ...postgres.Option) opener {
 	}
 }
 
-// openStores shares a key among as many stores as there are connections, like processes with one each.
+// openStores spreads the decisions over a store for each connection, like processes with one connection each.
 func openStores(ctx context.Context, b *backends, p policy) decider {
 	stores, calls := make([]decider, b.pool), new(atomic.Int64)
 	for i := range stores {

@@ -252,8 +252,8 @@ func TestProcessesQueueForAKey(t *testing.T) {
 			})
 			lock := "SELECT FROM " + rowOf(schema, op) + " FOR UPDATE"
 			t.Run(name+", whose row is written meanwhile, is busy", func(t *testing.T) {
-				// The row says that it will be written in 100 ms.
-				d.exec(t, "UPDATE "+strings.Replace(rowOf(schema, op), " WHERE", " SET at = at + 100000000 WHERE", 1))
+				// The row says that it will be written in 300 ms.
+				d.exec(t, "UPDATE "+strings.Replace(rowOf(schema, op), " WHERE", " SET at = at + 300000000 WHERE", 1))
 				defer d.holdLock(t, lock)()
 				wantError(t, testenv.ErrorOf(allow(0, op.Key)), limiter.ErrKeyBusy, limiter.ErrNotApplied)
 			})

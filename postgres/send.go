@@ -72,7 +72,7 @@ func (s *Store) send(ctx context.Context, t *table, st *batch.Statement) (err er
 		_, err = s.takeMerged(ctx, db, t, groups)
 		return err
 	})
-	if err != nil && s.boundsWaits && len(groups) == 1 && isLocked(err) {
+	if err != nil && s.boundsWaits && len(groups) == 1 && isLocked(err) && st.NeedsWritten() {
 		st.Written = s.written(ctx, conn, t, &first.Op)
 	}
 	return err
@@ -126,17 +126,18 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 	return nil
 }
 
-// written returns when op's row was written, or earlier by less than a round trip. That is now if the database
-// does not answer, because then it has too much to do, and zero if its clock was stepped back.
+// written returns the time in op's row, by the process's clock: when the statement began that last wrote it, or the
+// time of its operation. It returns now if the read fails, because the database probably has too much to do. It returns
+// zero if the time has ended, or if the row is ahead of the database's clock.
 func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) time.Time {
 	asked := time.Now()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	age := time.Duration(r.now - r.row.At)
 	switch {
+	case ctx.Err() != nil, err == nil && age < 0:
+		return time.Time{}
 	case err != nil:
 		return time.Now()
-	case age < 0:
-		return time.Time{}
 	}
 	return asked.Add(-age)
 }

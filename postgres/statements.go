@@ -210,7 +210,8 @@ var (
 
 // boundLockWait makes a statement set its own lock_timeout from one more parameter. NULL leaves the
 // session's. The server evaluates the marked word, and with it the setting, before the statement locks
-// anything. If the marker names keys, the statement first locks the only one: see [Store.bounded].
+// anything. A marker key_lock or keys_lock adds a second parameter: how long the statement may wait for the
+// advisory lock of its key. With NULL it takes no such lock. See [Store.bounded].
 func (r rendering) boundLockWait(text string) string {
 	if !r.boundsWaits {
 		return lockMarks.ReplaceAllString(text, "${2}")
@@ -238,7 +239,8 @@ func (r rendering) boundLockWait(text string) string {
 	})
 }
 
-// keyLock locks a key until the statement's own transaction ends. A statement for several keys does not lock one.
+// keyLock takes the advisory lock of a key until the statement's transaction ends. A statement for several keys takes
+// none.
 const keyLock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(pg_catalog.encode($2::bytea, 'hex'), " +
 	"pg_catalog.hashtextextended($1::text, pg_catalog.hashtextextended('/* table */', 0)))) IS NOT NULL"
 

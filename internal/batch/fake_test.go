@@ -70,7 +70,7 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 		return err
 	}
 	err = s.carryOut(ctx, st.Groups)
-	if s.age > 0 {
+	if s.age > 0 && st.NeedsWritten() {
 		st.Written = time.Now().Add(-s.age)
 	}
 	return err

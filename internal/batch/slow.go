@@ -15,8 +15,8 @@ import (
 // A row that another session has locked must not stop other keys. A statement waits for a row lock
 // for [Config.LockWait] at most. If that is too short, the key is slow: its next statements may wait
 // as long as its time limit allows, but need one of the [Slots]. If a call waits 100 ms or longer in
-// vain for its row, the key fails fast: one call asks again at most every 100 ms, and the others fail at
-// once, except releases. See DESIGN.md, "A locked row stops only its key".
+// vain for its row, and nobody wrote that meanwhile, the key fails fast. Then one call asks again at most every
+// 100 ms, and the others fail at once, except releases. See DESIGN.md, "A locked row stops only its key".
 
 const (
 	// askAgain is how long the calls of a key that fails fast get no statement.
@@ -53,21 +53,21 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again: of a slow key, while its call can wait for at least Config.LockWait. Otherwise
-// it returns their error. A row that was written while they waited for 100 ms is not locked, but busy.
+// whether its calls may be sent again. Otherwise it returns their error. A row that was written while they waited is
+// not locked, but busy: see [Statement.NeedsWritten].
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
 	calls := st.Groups[0].Calls
 	for _, c := range calls {
 		c.rowWait += time.Since(st.sent)
 	}
 	waited := calls[0].rowWait
-	busy := waited >= askAgain && time.Since(st.Written) < waited
-	again = !busy && q.config.LockWait > 0 && (st.from != &q.slow || opcontext.LongestLockWait(calls[0].ctx) >= q.config.LockWait)
+	busy := time.Since(st.Written) < calls[0].ownWait+waited
+	again = !busy && st.waitsAgain()
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
 	failFast := !again && !busy && full && waited >= askAgain
 	if busy {
-		err = fmt.Errorf("%w: %w", limiter.ErrKeyBusy, err)
+		err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
 		q.clearSlow(k)
 	} else {
 		q.setSlow(k)
@@ -92,6 +92,21 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 		}
 	}
 	return again, err
+}
+
+// waitsAgain reports whether the calls of a statement that waited too long for its row may be sent again. A call of a
+// slow key must be able to wait for at least Config.LockWait.
+func (st *Statement) waitsAgain() bool {
+	config := &st.queue.config
+	first := st.Groups[0].Calls[0]
+	return config.LockWait > 0 && (st.from != &st.queue.slow || opcontext.LongestLockWait(first.ctx) >= config.LockWait)
+}
+
+// NeedsWritten reports whether the store must set Written after a statement that waited too long for its row. That is
+// so if the row's calls have waited for it for 100 ms, or cannot wait again.
+func (st *Statement) NeedsWritten() bool {
+	c := st.Groups[0].Calls[0]
+	return c.ownWait+c.rowWait+time.Since(st.sent) >= askAgain || !st.waitsAgain()
 }
 
 // lockError returns the error of a call whose statement waited too long for its row. The context of a

@@ -22,8 +22,8 @@ type Statement struct {
 	// after Begin. The store calls [Call.Decide] for each call that its statement decides. A call that is
 	// alone in its statement must be decided; the queue sends others again that are not.
 	Groups []*Group
-	// Written is when the row was written. If a statement of one key waited too long for its row, the store
-	// sets it before the statement ends, unless it does not know.
+	// Written is when the statement began that last wrote the row. The store sets it before a statement of one
+	// key ends for which [Statement.NeedsWritten] holds. Zero is unknown.
 	Written time.Time
 
 	queue   *Queue
@@ -115,8 +115,8 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 // failed together with others wait for a quarter of the usual time: they have waited before, and some
 // of their rows are probably locked.
 //
-// Before that, a statement of one key may wait behind those of other processes, as long as its first caller can. That of
-// a slow key does not: behind others, it would not learn that its row is locked.
+// Before that, a statement of one key may wait behind those of other processes, for as long as its first caller can
+// wait. The statement of a slow key does not: behind others, it would not learn that its row is locked.
 func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
@@ -179,7 +179,9 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	}
 	if again {
 		k.inFlight, k.unsent = false, nil
+		waited := c.rowWait
 		c = newCall(c.ctx, &c.Op)
+		c.ownWait = waited
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(from)
 		return q.wait(c, k)

@@ -58,7 +58,7 @@ type Context struct {
 	delaysCancel bool
 	leastGranted bool          // Begin has given the operation more time
 	lockWait     time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
-	queueWait    time.Duration // the most that it waits in a queue before that
+	queueWait    time.Duration // the most that it waits in the queue of all processes before that
 	cause        error         // why, if the Context ended the operation
 	waitReason   string        // why it had no connection then, if that is known
 	err          error         // what Err returns from now on
@@ -100,8 +100,8 @@ func Connected(ctx context.Context, fresh bool) {
 // the connection survives. If transactions change the row in turn, there are more waits, and the time limit may cut
 // the statement off.
 //
-// Before these waits, a statement may wait in a queue: at most for what Begin was told, and for the rest of 4/5 of the
-// time. It does not queue if that is negative. LockWait reports false if ctx has no time limit.
+// Before these waits, a statement may wait in the queue of all processes for its key. That is at most as long as Begin
+// was told, and leaves time for both waits within 4/5 of the time. It does not queue for less than 1 ms. LockWait reports false if ctx has no time limit.
 func LockWait(ctx context.Context) (d, queue time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
@@ -116,7 +116,7 @@ func LockWait(ctx context.Context) (d, queue time.Duration, ok bool) {
 	return d, min(c.queueWait, 2*(longest-d)), true
 }
 
-// LongestLockWait is LockWait, whatever Begin was told. It is 0 if ctx has no time limit.
+// LongestLockWait is the longest wait for a lock that LockWait can return, whatever Begin was told. It is 0 if ctx has no time limit.
 func LongestLockWait(ctx context.Context) (d time.Duration) {
 	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
 		c.mu.Lock()
