@@ -17,7 +17,8 @@
 //   - Up to n tokens of a key in each process, and those that it was giving back, are lost if the process
 //     stops or freezes, or if it sees no more requests of the key. They come back as the bucket refills.
 //     [Store.Shutdown] gives them back.
-//   - While one process holds tokens, another may be refused.
+//   - While one process holds tokens, another may be refused. While a process takes tokens ahead, takes of its
+//     own may be refused that go to the store at the same time.
 //   - A copy of a process, as of a virtual machine, may spend what it holds once more if it continues within
 //     the ttl.
 //   - A Block, Reset, Charge or change of policy by another process takes effect within the ttl.
