@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -36,4 +38,23 @@ func ExampleWithCitus() {
 	if err := store.Check(ctx); err != nil {
 		log.Print(err)
 	}
+}
+
+func ExamplePingAfterFreeze() {
+	ctx := context.Background()
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	postgres.PingAfterFreeze(config)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = store
 }

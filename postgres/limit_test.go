@@ -222,6 +222,12 @@ func TestTimeLimitOfAYear(t *testing.T) {
 	})
 }
 
+// queueOf returns a statement that takes the lock for which the statements of op's key queue.
+func queueOf(schema string, op limiter.Op) string {
+	return fmt.Sprintf(`SELECT pg_advisory_xact_lock(hashtextextended(encode('%s', 'hex'), hashtextextended('%s', hashtextextended('%q.%s', 0))))`,
+		op.Key, op.Name, schema, rowtest.TableOf(op.Policy).Name)
+}
+
 // The statements of several processes queue for a key before they wait for its row.
 func TestProcessesQueueForAKey(t *testing.T) {
 	day, _ := midnightIn(5, time.Now(), 12*time.Hour)
@@ -240,9 +246,7 @@ func TestProcessesQueueForAKey(t *testing.T) {
 			}
 			must(t, testenv.ErrorOf(allow(0, op.Key)))
 			t.Run(name+", waits in the queue of the key, and beside it at the end", func(t *testing.T) {
-				queue := fmt.Sprintf(`SELECT pg_advisory_xact_lock(hashtextextended(encode('%s', 'hex'),
-					hashtextextended('%s', hashtextextended('%q.%s', 0))))`, op.Key, op.Name, schema, rowtest.TableOf(policy).Name)
-				release := d.holdLock(t, queue)
+				release := d.holdLock(t, queueOf(schema, op))
 				must(t, testenv.ErrorOf(allow(0, op.Key)))
 				all := make(chan error)
 				go func() { all <- testenv.ErrorOf(allow(1, op.Key)) }()

@@ -91,13 +91,18 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 				refuse(store)
 				if op := c.ops[0]; len(c.ops) == 1 {
 					op.Timeout = testTimeout // in the queue, where refusals share statements
-					each(32, func(int) {
-						for range 3 {
+					release, done := d.holdLock(t, queueOf(schema, op)), make(chan struct{})
+					go func() {
+						each(3*32, func(int) {
 							if s, err := store.Do(t.Context(), op); err != nil || s.Took {
 								t.Errorf("%+v, %v; want a refusal", s, err)
 							}
-						}
-					})
+						})
+						close(done)
+					}()
+					testenv.Equal(t, d.waits(t, done), false, "a refusal waits behind other processes")
+					release()
+					<-done
 				}
 				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 				refuse(storeOn(t, tx, schema))

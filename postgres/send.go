@@ -127,17 +127,13 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 }
 
 // written returns the time in op's row, by the process's clock: when the statement began that last wrote it, or the
-// time of its operation. It returns now if the read fails, because the database probably has too much to do. It returns
-// zero if the time has ended, or if the row is ahead of the database's clock.
+// time of its operation. It returns zero if the read fails, or if the row is ahead of the database's clock.
 func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) time.Time {
 	asked := time.Now()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	age := time.Duration(r.now - r.row.At)
-	switch {
-	case ctx.Err() != nil, err == nil && age < 0:
+	if err != nil || age < 0 {
 		return time.Time{}
-	case err != nil:
-		return time.Now()
 	}
 	return asked.Add(-age)
 }

@@ -67,7 +67,9 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
 	failFast := !again && !busy && full && waited >= askAgain
 	if busy {
-		err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
+		if !errors.Is(err, limiter.ErrCanceled) {
+			err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
+		}
 		q.clearSlow(k)
 	} else {
 		q.setSlow(k)

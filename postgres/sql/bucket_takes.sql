@@ -25,7 +25,7 @@
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
 -- units, $8 reaches: see bucket_take.sql
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* keys_lock */true AS bounded/* commit */
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, a.reach, least(a.units, a.reach / a.spend) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at
@@ -33,7 +33,8 @@ WITH clock AS MATERIALIZED (
         WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, reach, i), clock
     WHERE a.step > 0 AND a.capacity > 0 AND a.spend > 0 AND a.units > 0
 ), found AS MATERIALIZED (
-    SELECT a.*, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same
+    SELECT a.*, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same,
+        CASE WHEN b.full_at + a.spend > a.at + a.reach THEN true ELSE /* keys_lock */true END AS queued
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT full_at, at, step, capacity FROM /* schema */limiter_token_buckets AS r
         WHERE r.limiter = a.limiter AND r.key = a.key

@@ -12,7 +12,7 @@
 -- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0. $9 is the start of the calendar's period.
 WITH clock AS MATERIALIZED (
     SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur, bounded
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* key_lock */true AS bounded/* commit */) AS reading
+    FROM (SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
     /* if fixed *//* if calendar */WHERE at >= $9::bigint AND at < $9::bigint + $3::bigint/* end if */
 )
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)

@@ -8,7 +8,7 @@
 -- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units. $8 is how
 -- much may count in each window: its limit, and more for a charge. $9 starts of the calendar's periods
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* keys_lock */true AS bounded/* commit */
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, a.reach, least(a.units, a.reach / a.cost) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at,
@@ -21,6 +21,7 @@ WITH clock AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT a.*, b.window_start, b.used, b.at AS row_at,
         b.win = a.win AND b.lim = a.lim AND /* if fixed */b.window_start % a.win = 0/* if calendar */b.window_start = a.cur AND b.at < b.window_start + b.win/* end if */ AS same,
+        CASE WHEN b.used + a.cost > a.reach AND NOT (/* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */) THEN true ELSE /* keys_lock */true END AS queued,
         /* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */ AS ended
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT window_start, used, at, win, lim FROM /* schema */limiter_fixed_windows AS r
