@@ -31,13 +31,15 @@ var (
 	// overloading a key does not bypass its limit.
 	//
 	// It usually comes with [ErrNotApplied]. Then nothing was charged, and the caller may retry later. An
-	// [AllowAll] also fails with it if other processes keep locking or writing its rows. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
+	// [AllowAll] also fails with it if other processes keep locking its rows, for less than 100 ms at a
+	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
-	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so do
-	// those whose row was written while they waited. The rest fail with [ErrNotApplied]. On Citus, or if transactions change the row in turn, they may fail with
-	// [ErrOutcomeUnknown]. A failure policy applies to these two: see [FailOpen].
+	// While a transaction holds the key's row, callers that wait behind others, of their process or of
+	// another one, may get ErrKeyBusy. The rest fail with [ErrNotApplied]. On Citus, or if transactions
+	// change the row in turn, they may fail with [ErrOutcomeUnknown]. A failure policy applies to these two:
+	// see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown means that the store failed after the operation may have reached it. The

@@ -35,8 +35,8 @@ const DefaultTimeout = 250 * time.Millisecond
 // that is fast enough for one caller does not fail for many.
 //
 // If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].
-// That is a failure of the store, and the failure policy applies, unless the error matches [ErrKeyBusy]. The same holds for a connection
-// that is not made in time.
+// That is a failure of the store, and the failure policy applies, unless the error also matches
+// [ErrKeyBusy]. The same holds for a connection that is not made in time.
 //
 // If the context has a deadline, an operation ends 100 ms before it, so that the caller can still
 // use the result. If less than 200 ms are left, it ends after half of them. If that leaves less than

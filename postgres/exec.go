@@ -79,9 +79,9 @@ func (s *Store) lock(ctx context.Context, db DB, t *table, op *limiter.Op) (foun
 
 // bounded appends the arguments of statements that set lock_timeout: see [options.boundLockWait].
 //
-// With queue, it also appends how long the statement may wait for the advisory lock of its key, or NULL for no such
-// lock. The statements of all processes that take from one key wait for that lock before they wait for the row.
-// Otherwise each would follow every version of the row that others write.
+// With queue, it also appends how long the statement may wait for the advisory lock of its key, or NULL for
+// no such lock. The statements of all processes that take from one key wait for that lock before they wait
+// for the row. Otherwise each would follow every version of the row that others write.
 func (s *Store) bounded(ctx context.Context, args []any, queue bool) []any {
 	if !s.boundsWaits {
 		return args

@@ -30,8 +30,6 @@ type sender struct {
 	undecided func(groups []*batch.Group, c *batch.Call) bool
 	// connect, if set, gives the error of a connection.
 	connect func() error
-	// age, if set, is how long ago a row was written for which a statement has waited.
-	age time.Duration
 
 	mu    sync.Mutex
 	rows  map[string]limiter.Row
@@ -69,11 +67,7 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 	if ctx, err = st.Begin(ctx, s.dial > 0); err != nil {
 		return err
 	}
-	err = s.carryOut(ctx, st.Groups)
-	if s.age > 0 && st.NeedsWritten() {
-		st.Written = time.Now().Add(-s.age)
-	}
-	return err
+	return s.carryOut(ctx, st.Groups)
 }
 
 // check records the groups that break a promise of [batch.Group].

@@ -16,7 +16,9 @@ import (
 func (q *Queue) lead(from *line) {
 	for op, ctx := q.head(from); ctx != nil; op, ctx = q.head(from) {
 		limited := q.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), op.Timeout)
+		q.mu.Lock()
 		st := q.newStatement(from)
+		q.mu.Unlock()
 		err := q.config.Send(limited, st)
 		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
 		// of their own.
@@ -27,8 +29,11 @@ func (q *Queue) lead(from *line) {
 		}
 		q.complete(st, err)
 		opcontext.Stop(limited)
+		q.mu.Lock()
 		ended := st.ended
+		from = st.from // it may have moved
 		st.recycle()
+		q.mu.Unlock()
 		switch {
 		case ended:
 			return

@@ -1,6 +1,10 @@
 package batch
 
-import "github.com/sqlimit/limiter"
+import (
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
 
 // line holds the key queues that wait for a statement of one kind, and counts the statements
 // of that kind that are in flight.
@@ -14,12 +18,44 @@ type line struct {
 func (q *Queue) takeSlot(l *line) bool {
 	switch {
 	case l == &q.slow && !q.config.Slots.acquire(),
-		l == &q.shared && l.inFlight >= q.config.Shared,
+		l == &q.shared && l.inFlight >= q.config.Shared && !q.relieve(),
 		l == &q.single && l.inFlight >= q.config.Single:
 		return false
 	}
 	l.inFlight++
 	return true
+}
+
+// relieve makes room in the shared line, where keys wait: a statement of one key that has been in flight for
+// [Config.LockWait] moves to the slow line, if there is a slot. It keeps its place in the queue of all processes.
+// If there is no such statement, a timer looks again.
+func (q *Queue) relieve() bool {
+	if q.config.LockWait == 0 {
+		return false
+	}
+	for _, st := range q.statements {
+		alone := st.from == &q.shared && !st.unsent.Load() && len(st.Groups) == 1
+		if alone && time.Since(st.created) >= q.config.LockWait && q.takeSlot(&q.slow) {
+			q.shared.inFlight--
+			st.from = &q.slow
+			return true
+		}
+	}
+	if !q.relieving {
+		q.relieving = true
+		time.AfterFunc(q.config.LockWait, q.relieveLater)
+	}
+	return false
+}
+
+// relieveLater starts a leader of the shared line if there is room.
+func (q *Queue) relieveLater() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.relieving = false
+	if q.first(&q.shared) != nil && q.takeSlot(&q.shared) {
+		go q.lead(&q.shared)
+	}
 }
 
 // freeSlot counts one statement less in a line.

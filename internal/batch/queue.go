@@ -43,6 +43,9 @@ type Config struct {
 	// Locked reports whether a statement failed because it waited too long for a row lock. nil
 	// means that none does.
 	Locked func(error) bool
+	// Behind reports whether such a statement waited for others that also wait. Otherwise one transaction
+	// held the row.
+	Behind func(error) bool
 	// Slots are for statements that may wait longer. Queues of one store share them. They may be
 	// nil if Locked is.
 	Slots *Slots
@@ -70,7 +73,9 @@ type Queue struct {
 	single line
 	slow   line
 
-	remembered []*keyQueue // the slow keys
+	remembered []*keyQueue  // the slow keys
+	statements []*Statement // those in flight
+	relieving  bool         // a timer will call relieveLater
 }
 
 // New returns a Queue. It does no I/O and starts nothing.

@@ -15,8 +15,10 @@ import (
 // A row that another session has locked must not stop other keys. A statement waits for a row lock
 // for [Config.LockWait] at most. If that is too short, the key is slow: its next statements may wait
 // as long as its time limit allows, but need one of the [Slots]. If a call waits 100 ms or longer in
-// vain for its row, and nobody wrote that meanwhile, the key fails fast. Then one call asks again at most every
-// 100 ms, and the others fail at once, except releases. See DESIGN.md, "A locked row stops only its key".
+// vain for its row, the key fails fast: one call asks again at most every 100 ms, and the others fail at
+// once, except releases. See DESIGN.md, "A locked row stops only its key".
+//
+// A statement that waits in the queue of all processes may wait longer. See [Queue.relieve].
 
 const (
 	// askAgain is how long the calls of a key that fails fast get no statement.
@@ -53,22 +55,28 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again. Otherwise it returns their error. A row that was written while they waited is
-// not locked, but busy: see [Statement.NeedsWritten].
+// whether its calls may be sent again. Otherwise it returns their error.
+//
+// A statement that waited in the queue of all processes until the end says nothing about the row. Its key is busy,
+// unless another statement then learns that one transaction holds the row.
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
-	calls := st.Groups[0].Calls
+	calls, behind, wait := st.Groups[0].Calls, q.config.Behind(err), time.Since(st.sent)
+	queued := st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the server truncates it
 	for _, c := range calls {
-		c.rowWait += time.Since(st.sent)
+		c.rowWait += wait
+		c.behind = behind && (queued || c.behind)
 	}
 	waited := calls[0].rowWait
-	busy := time.Since(st.Written) < calls[0].ownWait+waited
-	again = !busy && st.waitsAgain()
+	// The waits end after about four fifths of the time, so that the server can answer in the rest.
+	again = q.config.LockWait > 0 && opcontext.LongestLockWait(calls[0].ctx) >= max(q.config.LockWait/2, waited/8)
+	busy := calls[0].behind && (waited >= askAgain || !again)
+	again = again && !busy
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
 	failFast := !again && !busy && full && waited >= askAgain
 	if busy {
 		if !errors.Is(err, limiter.ErrCanceled) {
-			err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
+			err = fmt.Errorf("%w: others of all processes wait: %w", limiter.ErrKeyBusy, err)
 		}
 		q.clearSlow(k)
 	} else {
@@ -94,21 +102,6 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 		}
 	}
 	return again, err
-}
-
-// waitsAgain reports whether the calls of a statement that waited too long for its row may be sent again. A call of a
-// slow key must be able to wait for at least Config.LockWait.
-func (st *Statement) waitsAgain() bool {
-	config := &st.queue.config
-	first := st.Groups[0].Calls[0]
-	return config.LockWait > 0 && (st.from != &st.queue.slow || opcontext.LongestLockWait(first.ctx) >= config.LockWait)
-}
-
-// NeedsWritten reports whether the store must set Written after a statement that waited too long for its row. That is
-// so if the row's calls have waited for it for 100 ms, or cannot wait again.
-func (st *Statement) NeedsWritten() bool {
-	c := st.Groups[0].Calls[0]
-	return c.ownWait+c.rowWait+time.Since(st.sent) >= askAgain || !st.waitsAgain()
 }
 
 // lockError returns the error of a call whose statement waited too long for its row. The context of a

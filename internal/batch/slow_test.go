@@ -17,10 +17,14 @@ import (
 )
 
 // errRow is the error of a statement that waited too long for a row lock.
-var errRow = fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)
+var (
+	errRow = fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)
+	// errBehind is errRow if it waited behind others.
+	errBehind = fmt.Errorf("%w, others wait", errRow)
+)
 
 // slowly runs a subtest as in does, on a queue with one slot. The keys v to z are locked until s.unlock is closed. A
-// statement waits for them as long as its context allows, and twice for v, as behind a waiter.
+// statement waits for them as long as its context allows: twice for v, as behind a waiter, and for u in the queue.
 func slowly(t *testing.T, name string, test func(t *testing.T, s *sender, q *queue)) {
 	t.Helper()
 	sub(t, name, func(t *testing.T, s *sender, _ *queue) {
@@ -29,25 +33,29 @@ func slowly(t *testing.T, name string, test func(t *testing.T, s *sender, q *que
 			if !slices.ContainsFunc(groups, func(g *batch.Group) bool { return isLocked(g.Op().Key) }) {
 				return nil
 			}
-			wait, _, _ := opcontext.LockWait(ctx)
-			if groups[0].Op().Key == "v" {
+			wait, queue, _ := opcontext.LockWait(ctx)
+			err := errRow
+			switch groups[0].Op().Key[0] {
+			case 'u':
+				wait, err = max(queue, wait), errBehind
+			case 'v':
 				wait *= 2
 			}
 			select {
 			case <-s.unlock:
 				return nil
 			case <-time.After(wait):
-				return opcontext.LockTimeout(ctx, errRow)
+				return opcontext.LockTimeout(ctx, err)
 			}
 		}
 		test(t, s, open(s, batch.Config{
 			Keys: 4, Shared: 2, Single: 2, HotKey: 8, Merges: merges,
-			LockWait: 20 * ms, SharedLockWait: 50 * ms, Slots: batch.NewSlots(1), Locked: is(errRow),
+			LockWait: 20 * ms, SharedLockWait: 50 * ms, Slots: batch.NewSlots(1), Locked: is(errRow), Behind: is(errBehind),
 		}))
 	})
 }
 
-func isLocked(key string) bool { return key >= "v" }
+func isLocked(key string) bool { return key >= "u" }
 
 func TestSlowKeys(t *testing.T) {
 	for name, keys := range map[string]string{
@@ -132,7 +140,7 @@ func TestSlowKeys(t *testing.T) {
 			return fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded)
 		}
 		q := open(s, batch.Config{ // as on Citus
-			Keys: 1, Shared: 2, Single: 2, Merges: merges, Slots: batch.NewSlots(1), Locked: is(context.DeadlineExceeded),
+			Keys: 1, Shared: 2, Single: 2, Merges: merges, Slots: batch.NewSlots(1), Locked: is(context.DeadlineExceeded), Behind: is(errBehind),
 		})
 		ask(t.Context(), q, take("a", 1)).want(t, "not applied")
 		ask(t.Context(), q, take("a", 1)).want(t, "not applied") // it does not fail fast

@@ -83,14 +83,21 @@ func TestSlowKeysWait(t *testing.T) {
 		slices.Sort(waits)
 		testenv.Equal(t, waits, []string{"1 a 20ms 155ms", "1 b 20ms 155ms", "1 c 5ms 145ms", "1 x 5ms 145ms", "1 x 75ms 0s", "2 c 50ms 0s"})
 	})
-	slowly(t, "are busy if their rows are written meanwhile", func(t *testing.T, s *sender, q *queue) {
-		s.age = 160 * ms
-		ask(t.Context(), q, within(400*ms, "x"), within(400*ms, "x")).want(t, "not applied+busy+row locked after 173.6ms, not applied+busy+row locked after 357.5936ms")
-		s.age = 1
-		ask(t.Context(), q, within(200*ms, "x")).want(t, "not applied+busy+row locked after 137.16ms")
-		ask(t.Context(), q, within(60*ms, "x")).want(t, "not applied+busy+row locked")
-		s.age = timeout
-		ask(t.Context(), q, takes("x x")...).want(t, "not applied+row locked, not applied+failed fast")
+	slowly(t, "are busy if their calls wait behind others", func(t *testing.T, s *sender, q *queue) {
+		const busy = "not applied+busy+row locked after "
+		ask(t.Context(), q, takes("u u")...).want(t, busy+"160.2ms, "+busy+"231.0944ms")
+		ask(t.Context(), q, within(60*ms, "u")).want(t, busy+"37.6ms")
+		lock := s.before
+		s.before = func(ctx context.Context, groups []*batch.Group) error {
+			s.before = func(context.Context, []*batch.Group) error { return errRow }
+			return lock(ctx, groups)
+		}
+		ask(t.Context(), q, within(60*ms, "u")).want(t, "not applied+row locked") // by one transaction, in the end
+	})
+	slowly(t, "leave the line of many keys", func(t *testing.T, _ *sender, q *queue) {
+		ask(t.Context(), q, takes("u ua")...)
+		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
+		ask(t.Context(), q, takes("uc a")...).want(t, "not applied+busy+row locked after 160.2ms, took after 140.2ms") // no slot
 	})
 	slowly(t, "get no more time behind others", func(t *testing.T, s *sender, q *queue) {
 		lock := s.before
@@ -184,7 +191,7 @@ func TestSlowKeysFail(t *testing.T) {
 		ask(t.Context(), open(s, config), takes("x x x")...).want(t, "not applied+row locked, 2 not applied+failed fast")
 	})
 	slowly(t, "fast only after a wait of 100 ms by the queue", func(t *testing.T, s *sender, q *queue) {
-		ask(t.Context(), q, within(150*ms, "x")).want(t, "not applied+row locked") // of which 20 ms by its caller
+		ask(t.Context(), q, within(140*ms, "x")).want(t, "not applied+row locked") // of which 20 ms by its caller
 		next := ask(t.Context(), q, within(60*ms, "x"))
 		close(s.unlock)
 		next.want(t, "took")

@@ -22,26 +22,30 @@ type Statement struct {
 	// after Begin. The store calls [Call.Decide] for each call that its statement decides. A call that is
 	// alone in its statement must be decided; the queue sends others again that are not.
 	Groups []*Group
-	// Written is when the statement began that last wrote the row. The store sets it before a statement of one
-	// key ends for which [Statement.NeedsWritten] holds. Zero is unknown.
-	Written time.Time
 
-	queue   *Queue
-	from    *line
-	own     *Call           // of a lone operation, or nil
-	limited context.Context // of the statement, if a leader sends it
-	unsent  atomic.Bool     // Begin was not called yet
-	ended   bool            // the slot of the line has passed on to a Hold
-	sent    time.Time       // zero if it was not sent, or if the queue bounds no lock waits
+	queue     *Queue
+	from      *line           // may change while Queue.mu is locked: see Queue.relieve
+	own       *Call           // of a lone operation, or nil
+	limited   context.Context // of the statement, if a leader sends it
+	unsent    atomic.Bool     // Begin was not called yet
+	ended     bool            // the slot of the line has passed on to a Hold
+	queueWait time.Duration   // how long it may wait in the queue of all processes
+	created   time.Time       // zero if the queue bounds no lock waits
+	sent      time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
 
 // statements are reused, because groups are most of what an operation would allocate.
 var statements = sync.Pool{New: func() any { return new(Statement) }}
 
+// newStatement returns a Statement in flight, until recycle. The caller of either has locked mu.
 func (q *Queue) newStatement(from *line) *Statement {
 	st := statements.Get().(*Statement)
 	st.queue, st.from = q, from
 	st.unsent.Store(true)
+	if q.config.LockWait > 0 {
+		st.created = time.Now()
+	}
+	q.statements = append(q.statements, st)
 	return st
 }
 
@@ -57,6 +61,7 @@ func (st *Statement) group() *Group {
 
 // recycle clears the Statement, and keeps its memory for another one.
 func (st *Statement) recycle() {
+	st.queue.statements = slices.DeleteFunc(st.queue.statements, func(b *Statement) bool { return b == st })
 	for _, g := range st.Groups {
 		clear(g.Calls)
 		*g = Group{Calls: g.Calls[:0]}
@@ -86,6 +91,7 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 		ctx, units = st.limit(ctx, fresh)
 	}
 	row, queue := st.lockWaits()
+	st.queueWait = queue
 	if err := opcontext.Begin(ctx, fresh, row, queue); err != nil {
 		return nil, err
 	}
@@ -115,8 +121,9 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 // failed together with others wait for a quarter of the usual time: they have waited before, and some
 // of their rows are probably locked.
 //
-// Before that, a statement of one key may wait behind those of other processes, for as long as its first caller can
-// wait. The statement of a slow key does not: behind others, it would not learn that its row is locked.
+// Before that, a statement of one key may wait behind those of other processes, for as long as its first
+// caller can wait. The statement of a slow key does not: behind others, it would not learn that its row is
+// locked.
 func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
@@ -158,12 +165,13 @@ func (st *Statement) Recover(err *error) {
 // of the operation. The Statement must not be used afterwards. If the statement waited too long for its row, End
 // may wait until a goroutine of the queue has sent the operation once more.
 func (st *Statement) End(err error) (limiter.State, error) {
-	q, from := st.queue, st.from
+	q := st.queue
 	if st.unsent.Load() {
 		q.config.Counters.Queued.Add(-1)
 	}
 	c := st.own
 	q.mu.Lock()
+	from := st.from
 	k := st.Groups[0].key
 	locked := err != nil && st.isLocked(err)
 	again := false
@@ -179,9 +187,9 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	}
 	if again {
 		k.inFlight, k.unsent = false, nil
-		waited := c.rowWait
+		behind := c.behind
 		c = newCall(c.ctx, &c.Op)
-		c.ownWait = waited
+		c.behind = behind
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(from)
 		return q.wait(c, k)

@@ -100,8 +100,10 @@ func Connected(ctx context.Context, fresh bool) {
 // the connection survives. If transactions change the row in turn, there are more waits, and the time limit may cut
 // the statement off.
 //
-// Before these waits, a statement may wait in the queue of all processes for its key. That is at most as long as Begin
-// was told, and leaves time for both waits within 4/5 of the time. It does not queue for less than 1 ms. LockWait reports false if ctx has no time limit.
+// Before these waits, a statement may wait in the queue of all processes for its key: at most as long as
+// Begin was told, so that all its waits end within 4/5 of the time. It does not queue for less than 1 ms.
+//
+// LockWait reports false if ctx has no time limit.
 func LockWait(ctx context.Context) (d, queue time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
@@ -116,7 +118,8 @@ func LockWait(ctx context.Context) (d, queue time.Duration, ok bool) {
 	return d, min(c.queueWait, 2*(longest-d)), true
 }
 
-// LongestLockWait is the longest wait for a lock that LockWait can return, whatever Begin was told. It is 0 if ctx has no time limit.
+// LongestLockWait is the longest wait for a lock that LockWait can return, whatever Begin was told. It is
+// 0 if ctx has no time limit.
 func LongestLockWait(ctx context.Context) (d time.Duration) {
 	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
 		c.mu.Lock()
