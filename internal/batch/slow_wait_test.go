@@ -95,7 +95,7 @@ func TestSlowKeysWait(t *testing.T) {
 		ask(t.Context(), q, within(60*ms, "u")).want(t, "not applied+row locked") // by one transaction, in the end
 	})
 	slowly(t, "leave the line of many keys", func(t *testing.T, _ *sender, q *queue) {
-		ask(t.Context(), q, takes("u ua")...)
+		defer ask(t.Context(), q, takes("u ua")...).want(t, "2 not applied+busy+row locked")
 		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
 		ask(t.Context(), q, takes("uc a")...).want(t, "not applied+busy+row locked after 160.2ms, took after 140.2ms") // no slot
 	})
