@@ -117,7 +117,7 @@ func (k *rowHistory) blocked() {
 		case limiter.OpBlock:
 			now := c.State.Now
 			if c.Outcome == Unknown {
-				now = k.clock[c]
+				now, _ = c.reads(s)
 			}
 			over = max(over, now+c.Op.Cost)
 		case limiter.OpTake, limiter.OpTakeUpTo:

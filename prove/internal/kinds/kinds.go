@@ -102,6 +102,7 @@ var Made = []Spec{
 	{Name: "bucket with refunds", GivesBack: true, Policies: of(bucket(10, 1, 1))},
 	{Name: "sliding window", Policies: of(sliding(10, 20))},
 	{Name: "window with refunds", GivesBack: true, Policies: of(window(10, 20))},
+	{Name: "sliding window with refunds", GivesBack: true, Policies: of(sliding(10, 20))},
 	{Name: "bucket of two policies", Policies: of(bucket(10, 1, 1), bucket(25, 1, 2))},
 	{Name: "bucket of two policies with refunds", GivesBack: true, Policies: of(bucket(10, 1, 1), bucket(25, 1, 2))},
 	{Name: "window of two policies", GivesBack: true, Policies: of(window(10, 20), window(15, 45))},
