@@ -160,9 +160,8 @@ func TestSlowKeys(t *testing.T) {
 func TestSlowKeysEnd(t *testing.T) {
 	slowly(t, "are asked once if the time limit bounds the wait, and are 1,024 at most", func(t *testing.T, s *sender, q *queue) {
 		s.takes, s.before = 100*ms, failing(errRow, always)
-		config := q.config // as on Citus
-		config.Keys, config.LockWait, config.Shared, config.Single = 1, 0, 1, 1
-		q = open(s, config)
+		q.config.Keys, q.config.LockWait, q.config.Shared, q.config.Single = 1, 0, 1, 1 // as on Citus
+		q = open(s, q.config)
 		ctx, cancel := context.WithCancel(t.Context())
 		answers, left := ask(t.Context(), q, takes("x x")...), ask(ctx, q, take("x", 1))
 		holds := hold(t.Context(), q, take("x", 1))
@@ -171,18 +170,13 @@ func TestSlowKeysEnd(t *testing.T) {
 		answers.want(t, "not applied+row locked after 100ms, not applied+failed fast after 100ms")
 		holds.want(t, "not applied+failed fast")
 		s.takes = 0
-		for i := range 1024 { // the queue remembers so many slow keys that were asked within a second
-			op, want := take(fmt.Sprint(i), 1), 2+i
-			if i < 1023 {
-				ask(t.Context(), q, op).wait()
-			} else { // one more: the queue forgets all idle ones
-				want = 1
-				wantError(t, q.Lock(t.Context(), &op), "not applied+row locked")
-			}
-			if n := q.Keys(); n != want {
-				t.Fatalf("%d keys are remembered, want %d", n, want)
-			}
+		for i := range 1023 { // the queue remembers so many slow keys that were asked within a second
+			ask(t.Context(), q, take(fmt.Sprint(i), 1)).wait()
+			testenv.Equal(t, q.Keys(), 2+i, "remembered keys")
 		}
+		last := take("last", 1)
+		wantError(t, q.Lock(t.Context(), &last), "not applied+row locked") // one more: the queue forgets all idle ones
+		testenv.Equal(t, q.Keys(), 1, "remembered keys")
 	})
 	slowly(t, "are forgotten", func(t *testing.T, s *sender, q *queue) {
 		free, lock := "", s.before

@@ -87,17 +87,26 @@ func TestSlowKeysWait(t *testing.T) {
 		const busy = "not applied+busy+row locked after "
 		ask(t.Context(), q, takes("u u")...).want(t, busy+"160.2ms, "+busy+"231.0944ms")
 		ask(t.Context(), q, within(60*ms, "u")).want(t, busy+"37.6ms")
-		lock := s.before
-		s.before = func(ctx context.Context, groups []*batch.Group) error {
-			s.before = func(context.Context, []*batch.Group) error { return errRow }
-			return lock(ctx, groups)
+		s.before = func(ctx context.Context, _ []*batch.Group) error { // their turn comes, but others wait for the row
+			wait, _, _ := opcontext.LockWait(ctx)
+			<-time.After(wait)
+			return errBehind
 		}
-		ask(t.Context(), q, within(60*ms, "u")).want(t, "not applied+row locked") // by one transaction, in the end
+		ask(t.Context(), q, within(time.Second, "u")).want(t, "not applied+row locked after 790.496ms")
 	})
-	slowly(t, "leave the line of many keys", func(t *testing.T, _ *sender, q *queue) {
+	slowly(t, "leave the line of many keys", func(t *testing.T, s *sender, q *queue) {
+		q.config.Slots = batch.NewSlots(3)
+		q = open(s, q.config)
 		defer ask(t.Context(), q, takes("u ua")...).want(t, "2 not applied+busy+row locked")
 		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
-		ask(t.Context(), q, takes("uc a")...).want(t, "not applied+busy+row locked after 160.2ms, took after 140.2ms") // no slot
+		defer ask(t.Context(), q, takes("uc ud")...).want(t, "2 not applied+busy+row locked")
+		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
+		defer ask(t.Context(), q, take("ue", 1)).want(t, "not applied+busy+row locked")
+		ask(t.Context(), q, take("a", 1)).want(t, "took after 121ms") // no slot was free
+	})
+	slowly(t, "leave it only with a connection", func(t *testing.T, s *sender, q *queue) {
+		s.dial = 30 * ms
+		ask(t.Context(), q, takes("a b c")...).want(t, "2 took after 31ms, took after 62ms")
 	})
 	slowly(t, "get no more time behind others", func(t *testing.T, s *sender, q *queue) {
 		lock := s.before
@@ -176,8 +185,8 @@ func TestSlowKeysFail(t *testing.T) {
 		slowly(t, fmt.Sprint("with ErrCanceled within a deadline of ", deadline), func(t *testing.T, s *sender, q *queue) {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
-			for _, a := range ask(ctx, q, takes("x x x")...).wait() {
-				if !errors.Is(a.err, limiter.ErrCanceled) || limiter.StoreFailed(a.err) {
+			for _, a := range ask(ctx, q, takes("x x x u")...).wait() {
+				if !errors.Is(a.err, limiter.ErrCanceled) || limiter.StoreFailed(a.err) || errors.Is(a.err, limiter.ErrKeyBusy) {
 					t.Errorf("%v after %v, want ErrCanceled", a.err, a.after)
 				}
 			}
@@ -186,9 +195,8 @@ func TestSlowKeysFail(t *testing.T) {
 		})
 	}
 	slowly(t, "fast also if they are hot", func(t *testing.T, s *sender, q *queue) {
-		config := q.config
-		config.HotKey = 2
-		ask(t.Context(), open(s, config), takes("x x x")...).want(t, "not applied+row locked, 2 not applied+failed fast")
+		q.config.HotKey = 2
+		ask(t.Context(), open(s, q.config), takes("x x x")...).want(t, "not applied+row locked, 2 not applied+failed fast")
 	})
 	slowly(t, "fast only after a wait of 100 ms by the queue", func(t *testing.T, s *sender, q *queue) {
 		ask(t.Context(), q, within(140*ms, "x")).want(t, "not applied+row locked") // of which 20 ms by its caller
