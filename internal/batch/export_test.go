@@ -9,11 +9,11 @@ func (q *Queue) Keys() int {
 	return len(q.keys)
 }
 
-// InFlight returns how many statements count as in flight.
-func (q *Queue) InFlight() (shared, single, slow int) {
+// InFlight returns how many statements count as in flight, in all and in each line.
+func (q *Queue) InFlight() (all, shared, single, slow int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.shared.inFlight, q.single.inFlight, q.slow.inFlight
+	return len(q.statements), q.shared.inFlight, q.single.inFlight, q.slow.inFlight
 }
 
 // LockError is the error of a Lock with this context that waited for others, and then too long for its row.

@@ -14,6 +14,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // sender is a store in memory. Its statements take as long as a test says, and carry out one
@@ -189,12 +190,10 @@ func (s *sender) wantIdle(t *testing.T) {
 	if sent := len(s.sent); stats.Queued != 0 || int(stats.Statements) != sent {
 		t.Errorf("%d operations are queued, and %d statements were sent, want 0 and %d", stats.Queued, stats.Statements, sent)
 	}
-	for _, wrong := range s.wrong {
-		t.Error(wrong)
-	}
+	testenv.Equal(t, s.wrong, nil, "what the statements had wrong")
 	for _, q := range s.queues {
-		if shared, single, slow := q.InFlight(); shared != 0 || single != 0 || slow != 0 {
-			t.Errorf("%d shared, %d single and %d slow statements still count as in flight", shared, single, slow)
+		if all, shared, single, slow := q.InFlight(); all+shared+single+slow > 0 {
+			t.Errorf("%d statements still count as in flight: %d shared, %d single and %d slow", all, shared, single, slow)
 		}
 		if n := q.Keys(); n != 0 && s.unlock == nil { // slow keys are remembered
 			t.Errorf("%d key queues are left", n)

@@ -11,8 +11,8 @@ import (
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
-// lead sends statements for a line until no key waits in it. For the slow line it sends one, because
-// another queue may wait for the slot.
+// lead sends statements for a line until no key waits in it. In the slow line, also after a move, it sends
+// one, because another queue may wait for the slot.
 func (q *Queue) lead(from *line) {
 	for op, ctx := q.head(from); ctx != nil; op, ctx = q.head(from) {
 		limited := q.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), op.Timeout)
@@ -30,17 +30,14 @@ func (q *Queue) lead(from *line) {
 		q.complete(st, err)
 		opcontext.Stop(limited)
 		q.mu.Lock()
-		ended := st.ended
-		from = st.from // it may have moved
+		ended, slow := st.ended, st.moved || !over && from == &q.slow
 		st.recycle()
+		if slow && !ended {
+			q.freeSlot(&q.slow)
+		}
 		q.mu.Unlock()
 		switch {
-		case ended:
-			return
-		case !over && from == &q.slow:
-			q.mu.Lock()
-			q.freeSlot(from)
-			q.mu.Unlock()
+		case ended, slow:
 			return
 		case !GivesBack(&op):
 			runtime.Gosched() // callers who were just answered may want to join the next statement
@@ -112,6 +109,7 @@ func (q *Queue) complete(st *Statement, err error) {
 	locked := timedOut && len(st.Groups) == 1
 	var start []*line
 	q.mu.Lock()
+	st.began.Store(0) // it must not move any more
 	if err == nil {
 		st.from.answers++
 	}

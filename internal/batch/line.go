@@ -17,27 +17,30 @@ type line struct {
 // takeSlot counts one more statement in a line, and reports whether it may be sent.
 func (q *Queue) takeSlot(l *line) bool {
 	switch {
-	case l == &q.slow && !q.config.Slots.acquire(),
-		l == &q.shared && l.inFlight >= q.config.Shared && !q.relieve(),
-		l == &q.single && l.inFlight >= q.config.Single:
+	case l == &q.slow && !q.config.Slots.acquire(true),
+		l == &q.shared && l.inFlight >= q.config.Shared && !q.relieve(l),
+		l == &q.single && l.inFlight >= q.config.Single && !q.relieve(l):
 		return false
 	}
 	l.inFlight++
 	return true
 }
 
-// relieve makes room in the shared line, where keys wait: a statement of one key that has been in flight for
-// [Config.LockWait] moves to the slow line, if there is a slot. It keeps its place in the queue of all processes.
-// If there is no such statement, a timer looks again.
-func (q *Queue) relieve() bool {
+// relieve makes room in a line, and reports whether it did. A statement of one key that was sent
+// [Config.LockWait] ago moves to the slow line, if there is a slot that no slow key waits for. It keeps its place
+// in the queue of all processes. Otherwise a timer looks again.
+func (q *Queue) relieve(l *line) bool {
 	if q.config.LockWait == 0 {
 		return false
 	}
+	before := time.Now().Add(-q.config.LockWait).UnixNano()
 	for _, st := range q.statements {
-		alone := st.from == &q.shared && !st.unsent.Load() && len(st.Groups) == 1
-		if alone && time.Since(st.created) >= q.config.LockWait && q.takeSlot(&q.slow) {
-			q.shared.inFlight--
-			st.from = &q.slow
+		began := st.began.Load()
+		waits := st.from == l && !st.moved && len(st.Groups) == 1 && began > 0 && began <= before
+		if waits && q.config.Slots.acquire(false) {
+			l.inFlight--
+			q.slow.inFlight++
+			st.moved = true
 			return true
 		}
 	}
@@ -48,13 +51,15 @@ func (q *Queue) relieve() bool {
 	return false
 }
 
-// relieveLater starts a leader of the shared line if there is room.
+// relieveLater starts leaders of the lines in which keys wait and that have room.
 func (q *Queue) relieveLater() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.relieving = false
-	if q.first(&q.shared) != nil && q.takeSlot(&q.shared) {
-		go q.lead(&q.shared)
+	for _, l := range []*line{&q.shared, &q.single} {
+		if q.first(l) != nil && q.takeSlot(l) {
+			go q.lead(l)
+		}
 	}
 }
 

@@ -43,8 +43,7 @@ type Config struct {
 	// Locked reports whether a statement failed because it waited too long for a row lock. nil
 	// means that none does.
 	Locked func(error) bool
-	// Behind reports whether such a statement waited for others that also wait. Otherwise one transaction
-	// held the row.
+	// Behind reports whether such a statement waited behind others. Otherwise one transaction held the row.
 	Behind func(error) bool
 	// Slots are for statements that may wait longer. Queues of one store share them. They may be
 	// nil if Locked is.
@@ -116,7 +115,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 		return nil, limiter.State{}, err
 	}
 	from := q.lineFor(k, &c.Op)
-	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || !q.takeSlot(from) {
+	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || len(from.keys) > 0 || !q.takeSlot(from) {
 		k.push(c, q.config.Merges)
 		state, err := q.wait(c, k)
 		return nil, state, err

@@ -57,17 +57,17 @@ func notSent(err error) error {
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
 // whether its calls may be sent again. Otherwise it returns their error.
 //
-// A statement that waited in the queue of all processes until the end says nothing about the row. Its key is busy,
-// unless another statement then learns that one transaction holds the row.
+// A statement that timed out in the queue of all processes says nothing about the row. Its key is busy,
+// unless a later statement learns that one transaction holds the row.
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
 	calls, behind, wait := st.Groups[0].Calls, q.config.Behind(err), time.Since(st.sent)
-	queued := st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the server truncates it
+	queued := st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the store truncates it
 	for _, c := range calls {
 		c.rowWait += wait
 		c.behind = behind && (queued || c.behind)
 	}
 	waited := calls[0].rowWait
-	// The waits end after about four fifths of the time, so that the server can answer in the rest.
+	// No wait begins in the last quarter of the time, so that the server can answer.
 	again = q.config.LockWait > 0 && opcontext.LongestLockWait(calls[0].ctx) >= max(q.config.LockWait/2, waited/8)
 	busy := calls[0].behind && (waited >= askAgain || !again)
 	again = again && !busy
@@ -76,7 +76,7 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 	failFast := !again && !busy && full && waited >= askAgain
 	if busy {
 		if !errors.Is(err, limiter.ErrCanceled) {
-			err = fmt.Errorf("%w: others of all processes wait: %w", limiter.ErrKeyBusy, err)
+			err = fmt.Errorf("%w: timed out behind other processes: %w", limiter.ErrKeyBusy, err)
 		}
 		q.clearSlow(k)
 	} else {
@@ -146,8 +146,7 @@ func (q *Queue) clearSlow(k *keyQueue) {
 	q.remembered = slices.DeleteFunc(q.remembered, func(b *keyQueue) bool { return b == k })
 }
 
-// Slots limits how many statements of a store may wait long for a row lock. It is safe for
-// concurrent use.
+// Slots limits how many statements of a store may wait long. It is safe for concurrent use.
 type Slots struct {
 	mu     sync.Mutex
 	free   int
@@ -164,11 +163,12 @@ func (s *Slots) add(q *Queue) {
 	s.queues = append(s.queues, q)
 }
 
-func (s *Slots) acquire() bool {
+// acquire takes a slot, for a slow key or for a statement that has been sent. A slow key goes first.
+func (s *Slots) acquire(slow bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.free == 0 {
-		s.wanted = true
+	if s.free == 0 || s.wanted && !slow {
+		s.wanted = s.wanted || slow
 		return false
 	}
 	s.free--

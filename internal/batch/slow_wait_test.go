@@ -86,7 +86,7 @@ func TestSlowKeysWait(t *testing.T) {
 	slowly(t, "are busy if their calls wait behind others", func(t *testing.T, s *sender, q *queue) {
 		const busy = "not applied+busy+row locked after "
 		ask(t.Context(), q, takes("u u")...).want(t, busy+"160.2ms, "+busy+"231.0944ms")
-		ask(t.Context(), q, within(60*ms, "u")).want(t, busy+"37.6ms")
+		ask(t.Context(), q, within(120*ms, "u")).want(t, busy+"98.632ms")
 		s.before = func(ctx context.Context, _ []*batch.Group) error { // their turn comes, but others wait for the row
 			wait, _, _ := opcontext.LockWait(ctx)
 			<-time.After(wait)
@@ -95,13 +95,16 @@ func TestSlowKeysWait(t *testing.T) {
 		ask(t.Context(), q, within(time.Second, "u")).want(t, "not applied+row locked after 790.496ms")
 	})
 	slowly(t, "leave the line of many keys", func(t *testing.T, s *sender, q *queue) {
-		q.config.Slots = batch.NewSlots(3)
+		q.config.Slots = batch.NewSlots(4)
 		q = open(s, q.config)
-		defer ask(t.Context(), q, takes("u ua")...).want(t, "2 not applied+busy+row locked")
+		defer ask(t.Context(), q, takes("a b c x")...).want(t, "3 took, not applied+row locked") // c and x in one statement
+		<-time.After(22 * ms)
+		defer ask(t.Context(), q, take("u", 1)).want(t, "not applied+busy+row locked")
+		ask(t.Context(), q, take("a", 1)).want(t, "took after 21ms")
+		<-time.After(10 * ms)
+		defer ask(t.Context(), q, takes("ua ub")...).want(t, "2 not applied+busy+row locked")
 		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
 		defer ask(t.Context(), q, takes("uc ud")...).want(t, "2 not applied+busy+row locked")
-		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
-		defer ask(t.Context(), q, take("ue", 1)).want(t, "not applied+busy+row locked")
 		ask(t.Context(), q, take("a", 1)).want(t, "took after 121ms") // no slot was free
 	})
 	slowly(t, "leave it only with a connection", func(t *testing.T, s *sender, q *queue) {
@@ -110,9 +113,7 @@ func TestSlowKeysWait(t *testing.T) {
 	})
 	slowly(t, "get no more time behind others", func(t *testing.T, s *sender, q *queue) {
 		lock := s.before
-		for _, key := range []string{"w", "x"} {
-			ask(t.Context(), q, within(60*ms, key)).wait()
-		}
+		ask(t.Context(), q, within(60*ms, "w"), within(60*ms, "x")).wait()
 		s.before = func(ctx context.Context, groups []*batch.Group) error {
 			if groups[0].Op().Key == "w" {
 				<-time.After(150 * ms)

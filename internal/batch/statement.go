@@ -24,28 +24,28 @@ type Statement struct {
 	Groups []*Group
 
 	queue     *Queue
-	from      *line           // may change while Queue.mu is locked: see Queue.relieve
+	from      *line
+	moved     bool            // holds a slot of the slow line instead: see Queue.relieve
 	own       *Call           // of a lone operation, or nil
 	limited   context.Context // of the statement, if a leader sends it
 	unsent    atomic.Bool     // Begin was not called yet
 	ended     bool            // the slot of the line has passed on to a Hold
 	queueWait time.Duration   // how long it may wait in the queue of all processes
-	created   time.Time       // zero if the queue bounds no lock waits
+	began     atomic.Int64    // when it was sent, by UnixNano; 0 before, and if the queue bounds no lock waits
 	sent      time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
 
 // statements are reused, because groups are most of what an operation would allocate.
 var statements = sync.Pool{New: func() any { return new(Statement) }}
 
-// newStatement returns a Statement in flight, until recycle. The caller of either has locked mu.
+// newStatement returns a Statement that is in flight until recycle. Callers of both have locked mu.
 func (q *Queue) newStatement(from *line) *Statement {
 	st := statements.Get().(*Statement)
 	st.queue, st.from = q, from
 	st.unsent.Store(true)
 	if q.config.LockWait > 0 {
-		st.created = time.Now()
+		q.statements = append(q.statements, st)
 	}
-	q.statements = append(q.statements, st)
 	return st
 }
 
@@ -90,13 +90,14 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 		}
 		ctx, units = st.limit(ctx, fresh)
 	}
+	now := time.Now()
 	row, queue := st.lockWaits()
-	st.queueWait = queue
 	if err := opcontext.Begin(ctx, fresh, row, queue); err != nil {
 		return nil, err
 	}
 	if q.config.Locked != nil {
-		st.sent = time.Now()
+		st.sent, st.queueWait = now, queue
+		st.began.Store(now.UnixNano())
 	}
 	q.config.Counters.Sent(len(st.Groups), units)
 	return ctx, nil
@@ -121,9 +122,9 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 // failed together with others wait for a quarter of the usual time: they have waited before, and some
 // of their rows are probably locked.
 //
-// Before that, a statement of one key may wait behind those of other processes, for as long as its first
-// caller can wait. The statement of a slow key does not: behind others, it would not learn that its row is
-// locked.
+// Before that, a take of one key may wait behind those of other processes, for as long as its first caller
+// can wait. It does not if that is no longer than for the row, or if the key is slow: behind others, it would
+// not learn that its row is locked.
 func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
@@ -141,7 +142,10 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 	default:
 		row = config.LockWait
 	}
-	return row, 2 * (longest - row)
+	if queue = 2 * (longest - row); queue <= row || GivesBack(&first.Op) || first.LocksOnly {
+		queue = 0
+	}
+	return row, queue
 }
 
 // isLocked reports whether the statement was sent and failed because it waited too long for its row.
@@ -171,7 +175,10 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	}
 	c := st.own
 	q.mu.Lock()
-	from := st.from
+	from, slot := st.from, st.from
+	if st.moved {
+		slot = &q.slow
+	}
 	k := st.Groups[0].key
 	locked := err != nil && st.isLocked(err)
 	again := false
@@ -191,13 +198,13 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		c = newCall(c.ctx, &c.Op)
 		c.behind = behind
 		k.putBack([]*Call{c}, q.config.Merges)
-		q.release(from)
+		q.release(slot)
 		return q.wait(c, k)
 	}
 	if start := q.free(k, err == nil); start != nil {
 		go q.lead(start)
 	}
-	q.release(from)
+	q.release(slot)
 	q.mu.Unlock()
 	state := c.state
 	c.recycle()

@@ -44,7 +44,7 @@ func TestTimeLimit(t *testing.T) {
 		s.takes = time.Hour // hangs
 		ask(t.Context(), q, within(50*ms, "a"), within(100*ms, "b")).want(t, "unknown after 50ms, unknown after 100ms")
 		<-time.After(ms)
-		if n, _, _ := q.InFlight(); n != 0 {
+		if _, n, _, _ := q.InFlight(); n != 0 {
 			t.Errorf("%d statements go on", n)
 		}
 		s.takes = 150 * ms
