@@ -42,6 +42,7 @@ type sender struct {
 	counters batch.Counters // of all queues
 	wrong    []string       // the groups that break a promise
 	unlock   chan struct{}  // see [slowly]
+	free     string         // likewise
 }
 
 // statement is what was sent, and when.
@@ -192,7 +193,7 @@ func (s *sender) wantIdle(t *testing.T) {
 	}
 	testenv.Equal(t, s.wrong, nil, "what the statements had wrong")
 	for _, q := range s.queues {
-		if all, shared, single, slow := q.InFlight(); all+shared+single+slow > 0 {
+		if all, shared, single, slow := q.InFlight(); all|shared|single|slow != 0 {
 			t.Errorf("%d statements still count as in flight: %d shared, %d single and %d slow", all, shared, single, slow)
 		}
 		if n := q.Keys(); n != 0 && s.unlock == nil { // slow keys are remembered

@@ -109,7 +109,6 @@ func (q *Queue) complete(st *Statement, err error) {
 	locked := timedOut && len(st.Groups) == 1
 	var start []*line
 	q.mu.Lock()
-	st.began.Store(0) // it must not move any more
 	if err == nil {
 		st.from.answers++
 	}

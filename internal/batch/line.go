@@ -27,8 +27,8 @@ func (q *Queue) takeSlot(l *line) bool {
 }
 
 // relieve makes room in a line, and reports whether it did. A statement of one key that was sent
-// [Config.LockWait] ago moves to the slow line, if there is a slot that no slow key waits for. It keeps its place
-// in the queue of all processes. Otherwise a timer looks again.
+// [Config.LockWait] ago moves to the slow line, if there is a slot. It keeps its place in the queue of all
+// processes. Otherwise a timer looks again.
 func (q *Queue) relieve(l *line) bool {
 	if q.config.LockWait == 0 {
 		return false

@@ -163,12 +163,12 @@ func (s *Slots) add(q *Queue) {
 	s.queues = append(s.queues, q)
 }
 
-// acquire takes a slot, for a slow key or for a statement that has been sent. A slow key goes first.
-func (s *Slots) acquire(slow bool) bool {
+// acquire takes a slot. If there is none, and a slow key waits for it, release starts a leader.
+func (s *Slots) acquire(waits bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.free == 0 || s.wanted && !slow {
-		s.wanted = s.wanted || slow
+	if s.free == 0 {
+		s.wanted = s.wanted || waits
 		return false
 	}
 	s.free--

@@ -72,21 +72,23 @@ func TestSlowKeysWait(t *testing.T) {
 		s.before = func(ctx context.Context, groups []*batch.Group) error {
 			wait, queue, _ := opcontext.LockWait(ctx)
 			s.mu.Lock()
-			if len(waits) < 6 {
+			if len(waits) < 7 {
 				waits = append(waits, fmt.Sprint(len(groups), " ", groups[0].Op().Key, " ", wait.Truncate(5*ms), " ", queue.Truncate(5*ms)))
 			}
 			s.mu.Unlock()
 			return lock(ctx, groups)
 		}
+		ask(t.Context(), q, within(74*ms, "a")).wait() // could not queue for longer than for its row
 		ask(t.Context(), q, takes("a b c x")...).want(t, "3 took, not applied+row locked")
 		// Keys that failed together wait for a quarter. Then x waits for 2/5 of its time.
 		slices.Sort(waits)
-		testenv.Equal(t, waits, []string{"1 a 20ms 155ms", "1 b 20ms 155ms", "1 c 5ms 145ms", "1 x 5ms 145ms", "1 x 75ms 0s", "2 c 50ms 0s"})
+		testenv.Equal(t, waits, []string{"1 a 20ms 0s", "1 a 20ms 155ms", "1 b 20ms 155ms", "1 c 5ms 145ms", "1 x 5ms 145ms", "1 x 75ms 0s", "2 c 50ms 0s"})
 	})
 	slowly(t, "are busy if their calls wait behind others", func(t *testing.T, s *sender, q *queue) {
 		const busy = "not applied+busy+row locked after "
 		ask(t.Context(), q, takes("u u")...).want(t, busy+"160.2ms, "+busy+"231.0944ms")
 		ask(t.Context(), q, within(120*ms, "u")).want(t, busy+"98.632ms")
+		ask(t.Context(), q, within(120*ms, "t")).want(t, "not applied+row locked")
 		s.before = func(ctx context.Context, _ []*batch.Group) error { // their turn comes, but others wait for the row
 			wait, _, _ := opcontext.LockWait(ctx)
 			<-time.After(wait)
@@ -95,16 +97,22 @@ func TestSlowKeysWait(t *testing.T) {
 		ask(t.Context(), q, within(time.Second, "u")).want(t, "not applied+row locked after 790.496ms")
 	})
 	slowly(t, "leave the line of many keys", func(t *testing.T, s *sender, q *queue) {
-		q.config.Slots = batch.NewSlots(4)
+		q.config.Slots = batch.NewSlots(5)
 		q = open(s, q.config)
+		defer ask(t.Context(), q, booking("u"), booking("ua")).want(t, "2 not applied+busy+row locked")
+		ask(t.Context(), q, booking("b")).want(t, "took after 21ms")
 		defer ask(t.Context(), q, takes("a b c x")...).want(t, "3 took, not applied+row locked") // c and x in one statement
 		<-time.After(22 * ms)
-		defer ask(t.Context(), q, take("u", 1)).want(t, "not applied+busy+row locked")
+		defer ask(t.Context(), q, take("ub", 1)).want(t, "not applied+busy+row locked")
 		ask(t.Context(), q, take("a", 1)).want(t, "took after 21ms")
 		<-time.After(10 * ms)
-		defer ask(t.Context(), q, takes("ua ub")...).want(t, "2 not applied+busy+row locked")
-		ask(t.Context(), q, takes("a b")...).want(t, "2 took after 21ms")
 		defer ask(t.Context(), q, takes("uc ud")...).want(t, "2 not applied+busy+row locked")
+		<-time.After(15 * ms)
+		c := ask(t.Context(), q, take("c", 1))
+		<-time.After(10 * ms)
+		ask(t.Context(), q, take("a", 1)).want(t, "took after 1ms")
+		c.want(t, "took after 11ms")
+		defer ask(t.Context(), q, takes("ue uf")...).want(t, "2 not applied+busy+row locked")
 		ask(t.Context(), q, take("a", 1)).want(t, "took after 121ms") // no slot was free
 	})
 	slowly(t, "leave it only with a connection", func(t *testing.T, s *sender, q *queue) {

@@ -142,7 +142,7 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 	default:
 		row = config.LockWait
 	}
-	if queue = 2 * (longest - row); queue <= row || GivesBack(&first.Op) || first.LocksOnly {
+	if queue = 2 * (longest - row); queue <= row {
 		queue = 0
 	}
 	return row, queue
