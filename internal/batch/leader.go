@@ -32,7 +32,7 @@ func (q *Queue) lead(from *line) {
 		q.mu.Lock()
 		ended, slow := st.ended, st.moved || !over && from == &q.slow
 		st.recycle()
-		if slow && !ended {
+		if slow {
 			q.freeSlot(&q.slow)
 		}
 		q.mu.Unlock()

@@ -21,7 +21,7 @@ func TestSlowKeysWait(t *testing.T) {
 		for i := range 32 {
 			ask(t.Context(), queues[i%2], within(5*time.Second, fmt.Sprint("x", i)))
 		}
-		<-time.After(300 * ms)
+		ask(t.Context(), q, takes("u ua a")...).wait()
 		close(s.unlock)
 	})
 	for _, c := range []struct {
