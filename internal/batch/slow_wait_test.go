@@ -18,7 +18,7 @@ import (
 func TestSlowKeysWait(t *testing.T) {
 	slowly(t, "share the slots with those of other queues", func(t *testing.T, s *sender, q *queue) {
 		queues := []*queue{q, open(s, q.config)}
-		for i := range 32 {
+		for i := range 8 {
 			ask(t.Context(), queues[i%2], within(5*time.Second, fmt.Sprint("x", i)))
 		}
 		ask(t.Context(), q, takes("u ua a")...).wait()
