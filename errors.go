@@ -36,10 +36,10 @@ var (
 	//
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
-	// While a transaction holds the key's row, callers that wait behind others, of their process or of
-	// another one, may get ErrKeyBusy. The rest fail with [ErrNotApplied]. On Citus, or if transactions
-	// change the row in turn, they may fail with [ErrOutcomeUnknown]. A failure policy applies to these two:
-	// see [FailOpen].
+	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
+	// may those whose row was written while they waited. The rest fail with [ErrNotApplied]. On Citus, or
+	// if transactions change the row in turn, they may fail with [ErrOutcomeUnknown]. A failure policy
+	// applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown means that the store failed after the operation may have reached it. The

@@ -225,14 +225,6 @@ func ended(err error) bool {
 // isLocked reports whether a statement waited too long for a row lock.
 func isLocked(err error) bool { return sqlState(err) == lockNotAvailable }
 
-// isBehind reports whether such a statement waited behind others: for the key's advisory lock, or for its
-// turn at the row. A statement whose turn it is waits for one transaction. Then PostgreSQL names the row in
-// the error's context.
-func isBehind(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == lockNotAvailable && pgErr.Where == ""
-}
-
 // timedOut reports whether a time limit ended a statement.
 func timedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 

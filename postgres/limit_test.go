@@ -241,26 +241,27 @@ func TestProcessesQueueForAKey(t *testing.T) {
 				op.Kind = limiter.OpTakeUpTo
 			}
 			stores := [...]limiter.Store{d.store(t, schema, few(2)), d.store(t, schema, few(2))}
-			allow := func(i int, key string) (limiter.State, error) {
-				op := op
-				op.Key, op.Timeout, op.ID = key, 4*timeout, int64(i+1)
-				return stores[i].Do(t.Context(), op)
-			}
-			must(t, testenv.ErrorOf(allow(0, op.Key)))
-			t.Run(name+", waits in the queue of the key", func(t *testing.T) {
+			op.Timeout, op.ID = 4*timeout, 1
+			allow := func(i int) error { op := op; op.ID += int64(i); return testenv.ErrorOf(stores[i].Do(t.Context(), op)) }
+			must(t, allow(0))
+			lock := "SELECT FROM " + rowOf(schema, op) + " FOR UPDATE"
+			t.Run(name+", waits in the queue of the key, and beside it at the end", func(t *testing.T) {
 				release := d.holdLock(t, queueOf(schema, op))
-				wantError(t, testenv.ErrorOf(allow(0, op.Key)), limiter.ErrKeyBusy, limiter.ErrNotApplied)
-				all := make(chan error)
-				go func() { all <- testenv.ErrorOf(allow(1, op.Key)) }()
-				d.blocked(t, 1)
+				must(t, allow(0))
+				answer, released := d.send(t.Context(), t, stores[1], op), time.Now()
 				release()
-				must(t, <-all)
+				state, err := answer()
+				must(t, err)
+				testenv.Equal(t, state.Now > released.UnixNano(), true, "decided by the clock after the wait")
+			})
+			t.Run(name+", whose row is written meanwhile, is busy", func(t *testing.T) {
+				d.exec(t, "UPDATE "+strings.Replace(rowOf(schema, op), " WHERE", " SET at = at + 300000000 WHERE", 1)) // in 300 ms
+				defer d.holdLock(t, lock)()
+				wantError(t, allow(0), limiter.ErrKeyBusy, limiter.ErrNotApplied)
 			})
 			t.Run(name+", whose row is locked, fails in each process", func(t *testing.T) {
-				defer d.holdLock(t, "SELECT FROM "+rowOf(schema, op)+" FOR UPDATE")()
-				each(len(stores), func(i int) {
-					testenv.Equal(t, limiter.StoreFailed(testenv.ErrorOf(allow(i, op.Key))), true, "the store failed")
-				})
+				defer d.holdLock(t, lock)()
+				each(len(stores), func(i int) { testenv.Equal(t, limiter.StoreFailed(allow(i)), true, "the store failed") })
 			})
 		}
 	})

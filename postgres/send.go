@@ -32,7 +32,7 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 	config := batch.Config{
 		Send: func(ctx context.Context, st *batch.Statement) error { return s.send(ctx, t, st) },
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
-		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Behind: isBehind, Slots: s.slots,
+		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
 		Merges: t.merges, Deadlines: &s.deadlines, Counters: &s.counters,
 	}
 	if s.mode != nil {
@@ -65,13 +65,17 @@ func (s *Store) send(ctx context.Context, t *table, st *batch.Statement) (err er
 	groups := st.Groups
 	first := groups[0].Calls[0]
 	a := access(!first.LocksOnly && first.Op.Kind != limiter.OpLook) // a look shares no statement with a take
-	return s.runOn(ctx, conn, a, func(db DB) (err error) {
+	err = s.runOn(ctx, conn, a, func(db DB) (err error) {
 		if len(groups) == 1 {
 			return s.carryOut(ctx, db, t, groups[0])
 		}
 		_, err = s.takeMerged(ctx, db, t, groups)
 		return err
 	})
+	if err != nil && s.boundsWaits && len(groups) == 1 && isLocked(err) && st.NeedsWritten() {
+		st.Written = s.written(ctx, conn, t, &first.Op)
+	}
+	return err
 }
 
 // carryOut carries out the calls of one key on db, by the statement that fits them, or else by
@@ -120,4 +124,18 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 	}
 	decideAll(g.Calls, make([]limiter.State, len(g.Calls)))
 	return nil
+}
+
+// written returns when op's row was last written, by the process's clock, or when its operation was, if that has a
+// time of its own. It is the present if no time is left to read the row, and zero if the read fails.
+func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) time.Time {
+	asked := time.Now()
+	r, err := s.readRowByNodeClock(ctx, db, t, op)
+	switch {
+	case ctx.Err() != nil:
+		return asked
+	case err != nil:
+		return time.Time{}
+	}
+	return asked.Add(-time.Duration(r.now - r.row.At))
 }

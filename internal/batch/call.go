@@ -33,8 +33,8 @@ type Call struct {
 	before   uint64        // how many answers the store had then
 	retried  bool          // failed together with others, and is sent once more
 	renewed  bool          // has got its full time again, when it was sent after others
-	rowWait  time.Duration // how long statements of the queue have waited in vain
-	behind   bool          // timed out in the queue of all processes, and may not know who holds the row
+	ownWait  time.Duration // how long its caller's own statement has waited in vain
+	rowWait  time.Duration // how long other statements have
 	hold     *Hold         // waits for the key itself; nil if the call waits for its outcome
 	slot     bool          // also waits for a slot of the line
 	waited   bool          // the store answered others while a Hold, or the call of a Lock, waited

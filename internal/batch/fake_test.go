@@ -31,6 +31,8 @@ type sender struct {
 	undecided func(groups []*batch.Group, c *batch.Call) bool
 	// connect, if set, gives the error of a connection.
 	connect func() error
+	// age, if set, is how long ago the row of a key was written.
+	age func(key string) time.Duration
 
 	mu    sync.Mutex
 	rows  map[string]limiter.Row
@@ -69,7 +71,11 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 	if ctx, err = st.Begin(ctx, s.dial > 0); err != nil {
 		return err
 	}
-	return s.carryOut(ctx, st.Groups)
+	err = s.carryOut(ctx, st.Groups)
+	if s.age != nil && st.NeedsWritten() {
+		st.Written = time.Now().Add(-s.age(st.Groups[0].Op().Key))
+	}
+	return err
 }
 
 // check records the groups that break a promise of [batch.Group].

@@ -43,8 +43,6 @@ type Config struct {
 	// Locked reports whether a statement failed because it waited too long for a row lock. nil
 	// means that none does.
 	Locked func(error) bool
-	// Behind reports whether such a statement waited behind others. Otherwise one transaction held the row.
-	Behind func(error) bool
 	// Slots are for statements that may wait longer. Queues of one store share them. They may be
 	// nil if Locked is.
 	Slots *Slots

@@ -15,8 +15,8 @@ import (
 // A row that another session has locked must not stop other keys. A statement waits for a row lock
 // for [Config.LockWait] at most. If that is too short, the key is slow: its next statements may wait
 // as long as its time limit allows, but need one of the [Slots]. If a call waits 100 ms or longer in
-// vain for its row, the key fails fast: one call asks again at most every 100 ms, and the others fail at
-// once, except releases. See DESIGN.md, "A locked row stops only its key".
+// vain for its row, and nobody wrote that meanwhile, the key fails fast: one call asks again at most every
+// 100 ms, and the others fail at once, except releases. See DESIGN.md, "A locked row stops only its key".
 //
 // A statement that waits in the queue of all processes may wait longer. See [Queue.relieve].
 
@@ -55,28 +55,22 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again. Otherwise it returns their error.
-//
-// A statement that timed out in the queue of all processes says nothing about the row. Its key is busy,
-// unless a later statement learns that one transaction holds the row.
+// whether its calls may be sent again. Otherwise it returns their error. A row that was written while they
+// waited, or less than 100 ms ago, is not locked, but busy: see [Statement.NeedsWritten].
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
-	calls, behind, wait := st.Groups[0].Calls, q.config.Behind(err), time.Since(st.sent)
-	queued := st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the store truncates it
+	calls := st.Groups[0].Calls
 	for _, c := range calls {
-		c.rowWait += wait
-		c.behind = behind && (queued || c.behind)
+		c.rowWait += time.Since(st.sent)
 	}
 	waited := calls[0].rowWait
-	// No wait begins in the last quarter of the time, so that the server can answer.
-	again = q.config.LockWait > 0 && opcontext.LongestLockWait(calls[0].ctx) >= max(q.config.LockWait/2, waited/8)
-	busy := calls[0].behind && (waited >= askAgain || !again)
-	again = again && !busy
+	busy := time.Since(st.Written) < max(calls[0].ownWait+waited, askAgain)
+	again = !busy && st.waitsAgain()
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
 	failFast := !again && !busy && full && waited >= askAgain
 	if busy {
 		if !errors.Is(err, limiter.ErrCanceled) {
-			err = fmt.Errorf("%w: timed out behind other processes: %w", limiter.ErrKeyBusy, err)
+			err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
 		}
 		q.clearSlow(k)
 	} else {
@@ -102,6 +96,29 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 		}
 	}
 	return again, err
+}
+
+// waitsAgain reports whether the calls of a statement that waited too long for its row may be sent again. No wait
+// begins in the last quarter of the time, so that the server can answer, except after the queue.
+func (st *Statement) waitsAgain() bool {
+	c, least := st.Groups[0].Calls[0], st.queue.config.LockWait/2
+	if !st.queued() {
+		least = max(least, (c.ownWait+c.rowWait)/8)
+	}
+	return st.queue.config.LockWait > 0 && opcontext.LongestLockWait(c.ctx) >= least
+}
+
+// queued reports whether a statement waited in the queue of all processes until the end.
+func (st *Statement) queued() bool {
+	return st.queueWait > 0 && time.Since(st.sent) > st.queueWait-time.Millisecond // the store truncates it
+}
+
+// NeedsWritten reports whether the store must set Written after a statement that waited too long for its
+// row. That is so if it waited in the queue of all processes until the end, or if its calls have waited for
+// 100 ms or cannot wait again.
+func (st *Statement) NeedsWritten() bool {
+	c := st.Groups[0].Calls[0]
+	return st.queued() || c.ownWait+c.rowWait+time.Since(st.sent) >= askAgain || !st.waitsAgain()
 }
 
 // lockError returns the error of a call whose statement waited too long for its row. The context of a

@@ -17,30 +17,24 @@ import (
 )
 
 // errRow is the error of a statement that waited too long for a row lock.
-var (
-	errRow = fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)
-	// errBehind is errRow if it waited behind others.
-	errBehind = fmt.Errorf("%w, others wait", errRow)
-)
+var errRow = fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)
 
 // slowly runs a subtest as in does, on a queue with one slot. The keys v to z are locked until s.unlock is closed. A
-// statement waits for them as long as its context allows: twice for v, as behind a waiter, for u behind others, and
-// for t first in the queue. The key s.free is unlocked.
+// statement waits for them as long as its context allows: twice for v, as behind a waiter, and for u in the queue. Rows of u
+// are written now, and the others never. The key s.free is unlocked.
 func slowly(t *testing.T, name string, test func(t *testing.T, s *sender, q *queue)) {
 	t.Helper()
 	sub(t, name, func(t *testing.T, s *sender, _ *queue) {
 		s.takes, s.unlock = ms, make(chan struct{})
+		s.age = func(key string) time.Duration { return time.Duration(key[0]-'u') * time.Hour }
 		s.before = func(ctx context.Context, groups []*batch.Group) error {
 			if groups[0].Op().Key == s.free || !slices.ContainsFunc(groups, func(g *batch.Group) bool { return isLocked(g.Op().Key) }) {
 				return nil
 			}
 			wait, queue, _ := opcontext.LockWait(ctx)
-			err := errRow
 			switch groups[0].Op().Key[0] {
-			case 't', 'u':
-				if wait = max(queue, wait); queue > 0 || groups[0].Op().Key[0] == 'u' {
-					err = errBehind
-				}
+			case 'u':
+				wait = max(queue, wait)
 			case 'v':
 				wait *= 2
 			}
@@ -48,17 +42,17 @@ func slowly(t *testing.T, name string, test func(t *testing.T, s *sender, q *que
 			case <-s.unlock:
 				return nil
 			case <-time.After(wait):
-				return opcontext.LockTimeout(ctx, err)
+				return opcontext.LockTimeout(ctx, errRow)
 			}
 		}
 		test(t, s, open(s, batch.Config{
 			Keys: 4, Shared: 2, Single: 2, HotKey: 8, Merges: merges,
-			LockWait: 20 * ms, SharedLockWait: 50 * ms, Slots: batch.NewSlots(1), Locked: is(errRow), Behind: is(errBehind),
+			LockWait: 20 * ms, SharedLockWait: 50 * ms, Slots: batch.NewSlots(1), Locked: is(errRow),
 		}))
 	})
 }
 
-func isLocked(key string) bool { return key >= "t" }
+func isLocked(key string) bool { return key >= "u" }
 
 func TestSlowKeys(t *testing.T) {
 	for name, keys := range map[string]string{
@@ -139,7 +133,7 @@ func TestSlowKeys(t *testing.T) {
 			return fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded)
 		}
 		q := open(s, batch.Config{ // as on Citus
-			Keys: 1, Shared: 2, Single: 2, Merges: merges, Slots: batch.NewSlots(1), Locked: is(context.DeadlineExceeded), Behind: is(errBehind),
+			Keys: 1, Shared: 2, Single: 2, Merges: merges, Slots: batch.NewSlots(1), Locked: is(context.DeadlineExceeded),
 		})
 		ask(t.Context(), q, take("a", 1)).want(t, "not applied")
 		ask(t.Context(), q, take("a", 1)).want(t, "not applied") // it does not fail fast

@@ -22,6 +22,9 @@ type Statement struct {
 	// after Begin. The store calls [Call.Decide] for each call that its statement decides. A call that is
 	// alone in its statement must be decided; the queue sends others again that are not.
 	Groups []*Group
+	// Written is when the row was last written, as far as is known. The store sets it before a statement of
+	// one key ends for which [Statement.NeedsWritten] holds.
+	Written time.Time
 
 	queue     *Queue
 	from      *line
@@ -123,8 +126,7 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 // of their rows are probably locked.
 //
 // Before that, a take of one key may wait behind those of other processes, for as long as its first caller
-// can wait. It does not if that is no longer than for the row, or if the key is slow: behind others, it would
-// not learn that its row is locked.
+// can wait. The statement of a slow key does not: behind others, it would not learn that its row is locked.
 func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
@@ -142,10 +144,8 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 	default:
 		row = config.LockWait
 	}
-	if queue = 2 * (longest - row); queue <= row {
-		queue = 0
-	}
-	return row, queue
+	row = min(row, longest/2)
+	return row, 2 * (longest - row)
 }
 
 // isLocked reports whether the statement was sent and failed because it waited too long for its row.
@@ -194,9 +194,9 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	}
 	if again {
 		k.inFlight, k.unsent = false, nil
-		behind := c.behind
+		waited := c.rowWait
 		c = newCall(c.ctx, &c.Op)
-		c.behind = behind
+		c.ownWait = waited
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(slot)
 		return q.wait(c, k)

@@ -7,8 +7,9 @@
 -- A grant reads only the target row, under its lock, in DO UPDATE. Any value that was computed
 -- before the lock may be stale and would admit too much. A refusal may come from the snapshot,
 -- because takes only lower what is left. It takes no lock and no transaction id, and writes
--- nothing. So only the row to insert sets lock_timeout, and locks the key. If the snapshot shows a row of another
--- policy, the INSERT is skipped, because it could only lock the row.
+-- nothing. So only a take that is not refused evaluates later, which sets lock_timeout, locks the key, and
+-- then reads the clock again. If the snapshot shows a row of another policy, the INSERT is skipped, because
+-- it could only lock the row.
 --
 -- The clock reaches the update through excluded, so that the statement also runs where SET and
 -- WHERE must be immutable (Citus).
@@ -20,18 +21,20 @@
 -- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 time of the operation or
 -- NULL, $7 reach: capacity * step + longest wait
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
 ), blocked AS (
     SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
       AND (b.step <> $3::bigint OR b.capacity <> $4::bigint
         OR b.full_at + $5::bigint > clock.at + $7::bigint)
+), later AS MATERIALIZED (
+    SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    WHERE NOT EXISTS (SELECT FROM blocked)
 ), taken AS (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
-    SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, /* key_lock */1
-    FROM clock
-    WHERE NOT EXISTS (SELECT FROM blocked)
+    SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, 1
+    FROM later
     ON CONFLICT (limiter, key) DO UPDATE
     SET full_at = greatest(b.full_at, excluded.at) + $5::bigint,
         at = excluded.at,

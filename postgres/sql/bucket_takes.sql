@@ -22,19 +22,22 @@
 -- same purpose. So has = ANY, which no merge join can use: a merge join over the whole index looks
 -- cheap if the table was empty when the session planned.
 --
+-- began is the clock before the key was locked, by which it is read; at is that after it.
+--
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
 -- units, $8 reaches: see bucket_take.sql
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, a.reach, least(a.units, a.reach / a.spend) AS units,
-        CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at
+        CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS began, a.at
     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
         WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, reach, i), clock
     WHERE a.step > 0 AND a.capacity > 0 AND a.spend > 0 AND a.units > 0
 ), found AS MATERIALIZED (
-    SELECT a.*, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same,
-        CASE WHEN b.full_at + a.spend > a.at + a.reach THEN true ELSE /* keys_lock */true END AS queued
+    SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, a.reach, a.units, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same,
+        CASE WHEN b.full_at + a.spend > a.began + a.reach THEN true ELSE /* keys_lock */true END AS queued,
+        CASE a.at WHEN 0 THEN (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 ELSE a.at END AS at
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT full_at, at, step, capacity FROM /* schema */limiter_token_buckets AS r
         WHERE r.limiter = a.limiter AND r.key = a.key

@@ -15,17 +15,19 @@
 -- $1 limiter, $2 key, $3 limit, $4 length of the lease in ns, $5 id, $6 time of the operation or NULL, $7 the
 -- longest lease in ns, with a tolerance
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
 ), blocked AS (
     SELECT clock.at, b.at AS row_at, b.ends, b.ids, b.lim
     FROM /* schema */limiter_leases AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
       AND pg_catalog.width_bucket(clock.at + $7::bigint, b.ends) - pg_catalog.width_bucket(clock.at, b.ends) >= $3::bigint
+), later AS MATERIALIZED (
+    SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    WHERE NOT EXISTS (SELECT FROM blocked)
 ), taken AS (
     INSERT INTO /* schema */limiter_leases AS b (limiter, key, at, ends, ids, lim, granted)
-    SELECT $1::text, $2::bytea, at, ARRAY[at + $4::bigint], ARRAY[$5::bigint], $3::bigint, /* key_lock */1
-    FROM clock
-    WHERE NOT EXISTS (SELECT FROM blocked)
+    SELECT $1::text, $2::bytea, at, ARRAY[at + $4::bigint], ARRAY[$5::bigint], $3::bigint, 1
+    FROM later
     ON CONFLICT (limiter, key) DO UPDATE
     SET at = excluded.at,
         ends = pg_catalog.array_cat(

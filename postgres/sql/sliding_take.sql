@@ -17,7 +17,7 @@
 -- $7 how far the row may lie ahead of the clock, $8 units
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at) AS reading
 ), blocked AS (
     SELECT b.head, b.cum, clock.at, b.at AS row_at, b.slice = $3::bigint AND b.lim = $4::bigint AND b.cum[18] < 2305843009213693952 AS same
     FROM /* schema */limiter_sliding_windows AS b, clock
@@ -26,12 +26,14 @@ WITH clock AS MATERIALIZED (
         OR coalesce(b.cum[18], 2305843009213693952) >= 2305843009213693952
         OR b.head > greatest(b.at, clock.at)
         OR b.cum[18] - b.cum[1 + least(17, greatest(0, (clock.cur - b.head) / $3::bigint))::integer] + $5::bigint > $4::bigint)
+), later AS MATERIALIZED (
+    SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    WHERE NOT EXISTS (SELECT FROM blocked)
 ), taken AS (
     INSERT INTO /* schema */limiter_sliding_windows AS b (limiter, key, head, slice, lim, at, granted, cum)
-    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, /* key_lock */at, least($8::bigint, $4::bigint / $5::bigint),
+    SELECT $1::text, $2::bytea, at - at % $3::bigint, $3::bigint, $4::bigint, at, least($8::bigint, $4::bigint / $5::bigint),
         pg_catalog.array_append(pg_catalog.array_fill(0::bigint, ARRAY[17]), least($8::bigint, $4::bigint / $5::bigint) * $5::bigint)
-    FROM clock
-    WHERE NOT EXISTS (SELECT FROM blocked)
+    FROM later
     ON CONFLICT (limiter, key) DO UPDATE
     SET head = greatest(b.head, excluded.head), at = greatest(b.at, excluded.at),
         granted = least(excluded.granted, ($4::bigint - b.cum[18] + b.cum[1 + least(17, greatest(0, (excluded.head - b.head) / $3::bigint))::integer]) / $5::bigint),
@@ -46,6 +48,6 @@ WITH clock AS MATERIALIZED (
       AND b.cum[18] - b.cum[1 + least(17, greatest(0, (excluded.head - b.head) / $3::bigint))::integer] + $5::bigint <= $4::bigint
     RETURNING b.granted, b.head, b.at, b.cum
 )
-SELECT granted, clock.at, head, taken.at, cum FROM taken, clock
+SELECT granted, later.at, head, taken.at, cum FROM taken, later
 UNION ALL
 SELECT 0, at, head, row_at, cum FROM blocked WHERE same

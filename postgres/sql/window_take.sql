@@ -19,7 +19,7 @@
 -- $7 how far the row may lie ahead of the clock, $8 longest wait. $9 is the start of the calendar's period.
 WITH clock AS MATERIALIZED (
     SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at) AS reading
     /* if fixed *//* if calendar */WHERE at >= $9::bigint AND at < $9::bigint + $3::bigint - $8::bigint/* end if */
 ), blocked AS (
     SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
@@ -33,11 +33,14 @@ WITH clock AS MATERIALIZED (
         OR b.window_start + b.win > clock.cur
           AND (b.window_start <> clock.cur OR b.win <> $3::bigint OR b.lim <> $4::bigint OR b.used + $5::bigint > $4::bigint))
       /* end if */
+), later AS MATERIALIZED (
+    SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur
+    FROM (SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */ WHERE NOT EXISTS (SELECT FROM blocked)) AS reading
+    /* if fixed *//* if calendar */WHERE at >= $9::bigint AND at < $9::bigint + $3::bigint - $8::bigint/* end if */
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
-    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, /* key_lock */1
-    FROM clock
-    WHERE NOT EXISTS (SELECT FROM blocked)
+    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
+    FROM later
     ON CONFLICT (limiter, key) DO UPDATE
     SET /* if fixed */window_start = CASE
             WHEN b.window_start < excluded.window_start THEN excluded.window_start
@@ -64,7 +67,7 @@ WITH clock AS MATERIALIZED (
       /* end if */
     RETURNING b.window_start, b.used, b.at
 )
-SELECT 1, clock.at, window_start, used, taken.at FROM taken, clock
+SELECT 1, later.at, window_start, used, taken.at FROM taken, later
 UNION ALL
 SELECT 0, at, window_start, used, row_at FROM blocked
 WHERE win = $3::bigint AND lim = $4::bigint AND /* if fixed */window_start % $3::bigint = 0/* if calendar */window_start = $9::bigint AND row_at < window_start + win/* end if */

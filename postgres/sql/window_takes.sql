@@ -11,23 +11,26 @@ WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, a.reach, least(a.units, a.reach / a.cost) AS units,
-        CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at,
-        /* if fixed */CASE a.at WHEN 0 THEN clock.at - clock.at % a.win ELSE a.at - a.at % a.win END/* if calendar */a.start/* end if */ AS cur
+        /* if fixed */CASE a.at WHEN 0 THEN clock.at - clock.at % a.win ELSE a.at - a.at % a.win END/* if calendar */a.start/* end if */ AS cur, a.at
     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]/* if fixed *//* if calendar */, $9::bigint[]/* end if */)
         WITH ORDINALITY AS a (limiter, key, win, lim, cost, at, units, reach, /* if fixed *//* if calendar */start, /* end if */i), clock
     WHERE a.win > 0 AND a.lim > 0 AND a.cost > 0 AND a.units > 0
       /* if fixed *//* if calendar */AND CASE a.at WHEN 0 THEN clock.at ELSE a.at END >= a.start
       AND CASE a.at WHEN 0 THEN clock.at ELSE a.at END < a.start + a.win/* end if */
 ), found AS MATERIALIZED (
-    SELECT a.*, b.window_start, b.used, b.at AS row_at,
+    SELECT f.*, /* if fixed */f.at - f.at % f.win/* if calendar */f.start/* end if */ AS cur
+    FROM (SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, a.reach, a.units/* if fixed *//* if calendar */, a.cur AS start/* end if */,
+        b.window_start, b.used, b.at AS row_at,
         b.win = a.win AND b.lim = a.lim AND /* if fixed */b.window_start % a.win = 0/* if calendar */b.window_start = a.cur AND b.at < b.window_start + b.win/* end if */ AS same,
         CASE WHEN b.used + a.cost > a.reach AND NOT (/* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */) THEN true ELSE /* keys_lock */true END AS queued,
-        /* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */ AS ended
+        /* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */ AS ended,
+        CASE a.at WHEN 0 THEN (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 ELSE a.at END AS at
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT window_start, used, at, win, lim FROM /* schema */limiter_fixed_windows AS r
         WHERE r.limiter = a.limiter AND r.key = a.key
         LIMIT 1
-    ) AS b ON true
+    ) AS b ON true) AS f/* if fixed *//* if calendar */
+    WHERE f.at < f.start + f.win/* end if */
 ), added AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT limiter, key, cur, win, lim, units * cost, at, units
