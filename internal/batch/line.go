@@ -36,7 +36,7 @@ func (q *Queue) relieve(l *line) bool {
 	before := time.Now().Add(-q.config.LockWait).UnixNano()
 	for _, st := range q.statements {
 		began := st.began.Load()
-		waits := st.from == l && !st.moved && len(st.Groups) == 1 && began > 0 && began <= before
+		waits := began > 0 && began <= before && st.from == l && !st.moved && len(st.Groups) == 1 // known once it began
 		if waits && q.config.Slots.acquire(false) {
 			l.inFlight--
 			q.slow.inFlight++

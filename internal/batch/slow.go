@@ -15,8 +15,8 @@ import (
 // A row that another session has locked must not stop other keys. A statement waits for a row lock
 // for [Config.LockWait] at most. If that is too short, the key is slow: its next statements may wait
 // as long as its time limit allows, but need one of the [Slots]. If a call waits 100 ms or longer in
-// vain for its row, and nobody wrote that meanwhile, the key fails fast: one call asks again at most every
-// 100 ms, and the others fail at once, except releases. See DESIGN.md, "A locked row stops only its key".
+// vain for its row, and nobody wrote that meanwhile, the key fails fast. Then one call asks again at most
+// every 100 ms, and the others fail at once, except releases. See DESIGN.md, "A locked row stops only its key".
 //
 // A statement that waits in the queue of all processes may wait longer. See [Queue.relieve].
 
@@ -59,12 +59,13 @@ func notSent(err error) error {
 // waited, or less than 100 ms ago, is not locked, but busy: see [Statement.NeedsWritten].
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
 	calls := st.Groups[0].Calls
+	st.judge()
 	for _, c := range calls {
 		c.rowWait += time.Since(st.sent)
 	}
 	waited := calls[0].rowWait
 	busy := time.Since(st.Written) < max(calls[0].ownWait+waited, askAgain)
-	again = !busy && st.waitsAgain()
+	again = !busy && !st.last
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
 	failFast := !again && !busy && full && waited >= askAgain
@@ -98,27 +99,24 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 	return again, err
 }
 
-// waitsAgain reports whether the calls of a statement that waited too long for its row may be sent again. No wait
-// begins in the last quarter of the time, so that the server can answer, except after the queue.
-func (st *Statement) waitsAgain() bool {
-	c, least := st.Groups[0].Calls[0], st.queue.config.LockWait/2
-	if !st.queued() {
-		least = max(least, (c.ownWait+c.rowWait)/8)
+// judge decides, once, whether the wait of a statement that waited too long for its row was the last one of its
+// calls. No wait begins in about the last fifth of their time, so that the server can answer.
+func (st *Statement) judge() {
+	if st.judged {
+		return
 	}
-	return st.queue.config.LockWait > 0 && opcontext.LongestLockWait(c.ctx) >= least
+	lockWait, c := st.queue.config.LockWait, st.Groups[0].Calls[0]
+	wait := time.Since(st.sent)
+	least := max(lockWait/2, (c.ownWait+c.rowWait+wait)/9)
+	st.judged, st.last = true, lockWait == 0 || opcontext.LongestLockWait(c.ctx) < least
+	st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the store truncates it
 }
 
-// queued reports whether a statement waited in the queue of all processes until the end.
-func (st *Statement) queued() bool {
-	return st.queueWait > 0 && time.Since(st.sent) > st.queueWait-time.Millisecond // the store truncates it
-}
-
-// NeedsWritten reports whether the store must set Written after a statement that waited too long for its
-// row. That is so if it waited in the queue of all processes until the end, or if its calls have waited for
-// 100 ms or cannot wait again.
+// NeedsWritten reports whether the store must set Written after a statement that waited too long for its row.
+// That is so if it waited in the queue of all processes until the end, or if its calls cannot wait again.
 func (st *Statement) NeedsWritten() bool {
-	c := st.Groups[0].Calls[0]
-	return st.queued() || c.ownWait+c.rowWait+time.Since(st.sent) >= askAgain || !st.waitsAgain()
+	st.judge()
+	return st.queued || st.last
 }
 
 // lockError returns the error of a call whose statement waited too long for its row. The context of a

@@ -89,7 +89,7 @@ func TestSlowKeysWait(t *testing.T) {
 		ask(t.Context(), q, takes("u u")...).want(t, busy+"160.2ms, "+busy+"197.12ms")
 		ask(t.Context(), q, within(120*ms, "u")).want(t, busy+"56.2ms")
 		s.age = func(string) time.Duration { return 90 * ms } // longer ago than the wait began, but less than 100 ms
-		ask(t.Context(), q, within(120*ms, "x")).want(t, busy+"100.576ms")
+		ask(t.Context(), q, within(100*ms, "x")).want(t, busy+"84.896ms")
 		s.age = func(string) time.Duration { return 190 * ms }
 		ask(t.Context(), q, take("x", 1)).want(t, busy+"202.496ms")
 		s.age = func(string) time.Duration { return 210 * ms }

@@ -34,6 +34,9 @@ type Statement struct {
 	unsent    atomic.Bool     // Begin was not called yet
 	ended     bool            // the slot of the line has passed on to a Hold
 	queueWait time.Duration   // how long it may wait in the queue of all processes
+	judged    bool            // it waited too long for its row: the next two are known
+	queued    bool            // it waited in the queue until the end
+	last      bool            // its calls cannot wait again
 	began     atomic.Int64    // when it was sent, by UnixNano; 0 before, and if the queue bounds no lock waits
 	sent      time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
