@@ -152,7 +152,7 @@ func TestSlowKeys(t *testing.T) {
 
 func TestSlowKeysEnd(t *testing.T) {
 	slowly(t, "are asked once if the time limit bounds the wait, and are 1,024 at most", func(t *testing.T, s *sender, q *queue) {
-		s.takes, s.before = 100*ms, failing(errRow, always)
+		s.takes, s.before, s.age = 100*ms, failing(errRow, always), nil
 		q.config.Keys, q.config.LockWait, q.config.Shared, q.config.Single = 1, 0, 1, 1 // as on Citus
 		q = open(s, q.config)
 		ctx, cancel := context.WithCancel(t.Context())
