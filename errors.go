@@ -37,7 +37,7 @@ var (
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
-	// may those whose row was written while they waited. The rest fail with [ErrNotApplied]. On Citus, or
+	// do those whose row was written meanwhile, or within 100 ms. The rest fail with [ErrNotApplied]. On Citus, or
 	// if transactions change the row in turn, they may fail with [ErrOutcomeUnknown]. A failure policy
 	// applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")

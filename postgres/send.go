@@ -93,7 +93,7 @@ func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) e
 // the queue sends those again that are not decided: of equal takes, those that were not granted beside
 // others.
 func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
-	first, op := g.Calls[0], g.Op()
+	first, op := g.Calls[0], &g.Calls[0].Op
 	lone := len(g.Calls) == 1
 	switch {
 	case first.LocksOnly:
@@ -126,16 +126,16 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 	return nil
 }
 
-// written returns when op's row was last written, by the process's clock, or when its operation was, if that has a
-// time of its own. It is the present if no time is left to read the row, and zero if the read fails.
+// written returns when op's row was last written, by the process's clock, or the time of that operation, if it
+// has its own. It is the present if no time is left to read the row, and zero if the read fails.
 func (s *Store) written(ctx context.Context, db DB, t *table, op *limiter.Op) time.Time {
 	asked := time.Now()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	switch {
+	case err == nil:
+		return asked.Add(-time.Duration(r.now - r.row.At))
 	case ctx.Err() != nil:
 		return asked
-	case err != nil:
-		return time.Time{}
 	}
-	return asked.Add(-time.Duration(r.now - r.row.At))
+	return time.Time{}
 }

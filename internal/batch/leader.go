@@ -11,8 +11,8 @@ import (
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
-// lead sends statements for a line until no key waits in it. In the slow line, also after a move, it sends
-// one, because another queue may wait for the slot.
+// lead sends statements for a line until no key waits in it. In the slow line, or after a move there, it
+// sends one, because another queue may wait for the slot.
 func (q *Queue) lead(from *line) {
 	for op, ctx := q.head(from); ctx != nil; op, ctx = q.head(from) {
 		limited := q.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), op.Timeout)

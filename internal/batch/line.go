@@ -28,16 +28,14 @@ func (q *Queue) takeSlot(l *line) bool {
 
 // relieve makes room in a line, and reports whether it did. A statement of one key that was sent
 // [Config.LockWait] ago moves to the slow line, if there is a slot. It keeps its place in the queue of all
-// processes. Otherwise a timer looks again.
+// processes. Otherwise a timer calls relieveLater.
 func (q *Queue) relieve(l *line) bool {
 	if q.config.LockWait == 0 {
 		return false
 	}
-	before := time.Now().Add(-q.config.LockWait).UnixNano()
 	for _, st := range q.statements {
-		began := st.began.Load()
-		waits := began > 0 && began <= before && st.from == l && !st.moved && len(st.Groups) == 1 // known once it began
-		if waits && q.config.Slots.acquire(false) {
+		waits := st.begun.Load() && st.from == l && !st.moved && len(st.Groups) == 1
+		if waits && time.Since(st.sent) >= q.config.LockWait && q.config.Slots.acquire(false) {
 			l.inFlight--
 			q.slow.inFlight++
 			st.moved = true
@@ -51,7 +49,7 @@ func (q *Queue) relieve(l *line) bool {
 	return false
 }
 
-// relieveLater starts leaders of the lines in which keys wait and that have room.
+// relieveLater starts a leader for each line that has room and waiting keys.
 func (q *Queue) relieveLater() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

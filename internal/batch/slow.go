@@ -64,7 +64,7 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 		c.rowWait += time.Since(st.sent)
 	}
 	waited := calls[0].rowWait
-	busy := time.Since(st.Written) < max(calls[0].ownWait+waited, askAgain)
+	busy := time.Since(st.Written).Abs() < max(calls[0].ownWait+waited, askAgain)
 	again = !busy && !st.last
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
 	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
@@ -106,14 +106,17 @@ func (st *Statement) judge() {
 		return
 	}
 	lockWait, c := st.queue.config.LockWait, st.Groups[0].Calls[0]
-	wait := time.Since(st.sent)
-	least := max(lockWait/2, (c.ownWait+c.rowWait+wait)/9)
+	wait, least := time.Since(st.sent), lockWait
+	if st.from != &st.queue.slow {
+		least /= 2
+	}
+	least = max(least, (c.ownWait+c.rowWait+wait)/9)
 	st.judged, st.last = true, lockWait == 0 || opcontext.LongestLockWait(c.ctx) < least
 	st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the store truncates it
 }
 
 // NeedsWritten reports whether the store must set Written after a statement that waited too long for its row.
-// That is so if it waited in the queue of all processes until the end, or if its calls cannot wait again.
+// That is so if it waited for as long as it may queue, or if its calls cannot wait again.
 func (st *Statement) NeedsWritten() bool {
 	st.judge()
 	return st.queued || st.last
@@ -178,7 +181,7 @@ func (s *Slots) add(q *Queue) {
 	s.queues = append(s.queues, q)
 }
 
-// acquire takes a slot. If there is none, and a slow key waits for it, release starts a leader.
+// acquire takes a slot. If there is none and waits is set, release starts a leader.
 func (s *Slots) acquire(waits bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

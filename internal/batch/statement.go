@@ -37,7 +37,7 @@ type Statement struct {
 	judged    bool            // it waited too long for its row: the next two are known
 	queued    bool            // it waited in the queue until the end
 	last      bool            // its calls cannot wait again
-	began     atomic.Int64    // when it was sent, by UnixNano; 0 before, and if the queue bounds no lock waits
+	begun     atomic.Bool     // sent is known
 	sent      time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
 
@@ -90,6 +90,7 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	st.unsent.Store(false)
 	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
+		opcontext.Connected(ctx, fresh)
 	} else {
 		if q.fill(st); len(st.Groups) == 0 {
 			return nil, errNobodyWaits
@@ -103,7 +104,7 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	}
 	if q.config.Locked != nil {
 		st.sent, st.queueWait = now, queue
-		st.began.Store(now.UnixNano())
+		st.begun.Store(true)
 	}
 	q.config.Counters.Sent(len(st.Groups), units)
 	return ctx, nil
@@ -147,7 +148,7 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 	default:
 		row = config.LockWait
 	}
-	row = min(row, longest/2)
+	row = max(1, min(row, longest/2)) // little time is left for both
 	return row, 2 * (longest - row)
 }
 

@@ -22,7 +22,7 @@
 -- same purpose. So has = ANY, which no merge join can use: a merge join over the whole index looks
 -- cheap if the table was empty when the session planned.
 --
--- began is the clock before the key was locked, by which it is read; at is that after it.
+-- began is the clock before the advisory lock, and at the clock after it.
 --
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
 -- units, $8 reaches: see bucket_take.sql

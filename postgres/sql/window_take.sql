@@ -10,7 +10,7 @@
 -- are closed. A clock behind the row's counts in the row's window: hence greatest(). now in the
 -- row that it returns is the statement's own clock, by which the caller waits.
 --
--- The application computes the period of a calendar. The statement decides only if its own clock is
+-- The application computes the period of a calendar. The statement decides only if both its clocks are
 -- in that period, and if the take cannot wait for the next one. It accepts a row of this period, and one whose
 -- window has ended, whatever policy wrote it. If the row's at is not in its window, it may be in a later
 -- one than the clock.
@@ -35,7 +35,8 @@ WITH clock AS MATERIALIZED (
       /* end if */
 ), later AS MATERIALIZED (
     SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur
-    FROM (SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */ WHERE NOT EXISTS (SELECT FROM blocked)) AS reading
+    FROM (SELECT /* key_lock */true AS bounded, coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+        WHERE /* if fixed *//* if calendar */EXISTS (SELECT FROM clock) AND /* end if */NOT EXISTS (SELECT FROM blocked)) AS reading
     /* if fixed *//* if calendar */WHERE at >= $9::bigint AND at < $9::bigint + $3::bigint - $8::bigint/* end if */
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)

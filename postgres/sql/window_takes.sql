@@ -30,7 +30,7 @@ WITH clock AS MATERIALIZED (
         WHERE r.limiter = a.limiter AND r.key = a.key
         LIMIT 1
     ) AS b ON true) AS f/* if fixed *//* if calendar */
-    WHERE f.at < f.start + f.win/* end if */
+    WHERE f.at >= f.start AND f.at < f.start + f.win/* end if */
 ), added AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT limiter, key, cur, win, lim, units * cost, at, units

@@ -116,7 +116,7 @@ func (k *rowHistory) makes(c *Call, s *step) bool {
 		applied := *c
 		applied.Outcome, applied.State.Took, applied.State.Row = Answered, true, cmp.Or(c.State.Row, s.new)
 		next, ok := applied.tells(s.old, k.offset.during(c))
-		return ok && next == s.new && next != s.old
+		return ok && next == s.new && (next != s.old || c.State.Row == limiter.Row{}) // a reset of a row that was reset
 	}
 	next, state := c.apply(s.old, c.State.Now)
 	return next == s.new && state == c.State && (s.old != s.new || c.forced() || c.Op.CountsRefusals())
