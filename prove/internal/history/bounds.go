@@ -117,7 +117,7 @@ func (k *rowHistory) blocked() {
 		case limiter.OpBlock:
 			now := c.State.Now
 			if c.Outcome == Unknown {
-				now, _ = c.reads(s)
+				now = k.clock[c]
 			}
 			over = max(over, now+c.Op.Cost)
 		case limiter.OpTake, limiter.OpTakeUpTo:

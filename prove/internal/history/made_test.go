@@ -95,8 +95,6 @@ func (w *world) op() limiter.Op {
 		op.Kind, op.Cost, op.Policy = limiter.OpRefund, c.Op.Cost, c.Op.Policy
 		if c.Op.MaxWait > 0 {
 			op.Kind, op.Booked = limiter.OpCancel, c.State
-		} else if w.IntN(2) == 0 {
-			op.Booked.Row.Start, op.Booked.Row.Period = c.State.Row.Start, c.State.Row.Period
 		}
 	case 3:
 		if w.IntN(6) == 0 {

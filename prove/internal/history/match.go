@@ -9,56 +9,78 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// match finds the call of each step. First come the steps that the answer of only one call tells of.
+// match finds the call of each step. First come the steps that only one call fits. Then, of several calls
+// that fit, the one that ended first wins. Steps that are left may be of calls of unknown outcome.
 func (k *rowHistory) match() {
+	var open []int
 	for i := range k.steps {
-		if found := k.tellers(&k.steps[i]); len(found) == 1 && k.steps[i].call == nil {
+		if k.steps[i].call != nil {
+			continue // a call of unknown outcome among several
+		}
+		if found := k.candidates(&k.steps[i], math.MaxInt64); len(found) == 1 {
 			k.take(i, found[0])
+		} else if !k.steps[i].swept {
+			open = append(open, i)
 		}
 	}
-	for i, s := range k.steps {
-		if s.call == nil && !s.swept {
-			k.find(i, map[*Call]bool{})
-		}
-	}
+	open = k.pass(open, func(i int, began, ended int64) *Call { return first(k.candidates(&k.steps[i], ended), began) })
+	open = k.pass(open, k.untold)
+	k.pass(open, k.unknown)
 }
 
-// tellers returns the calls whose answers tell of a step.
-func (k *rowHistory) tellers(s *step) (found []*Call) {
+// pass finds calls for open steps, each between the latest beginning of the calls before it and the
+// earliest end of the calls after it. It returns the steps that are left.
+func (k *rowHistory) pass(open []int, find func(i int, began, ended int64) *Call) (rest []int) {
+	if len(open) == 0 {
+		return nil
+	}
+	began, ended := k.between()
+	for _, i := range open {
+		if c := find(i, began[i], ended[i]); c != nil {
+			k.take(i, c)
+			began, ended = k.between()
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return rest
+}
+
+func (k *rowHistory) take(i int, c *Call) {
+	k.steps[i].call = c
+	k.used[c] = true
+}
+
+// candidates returns the calls that tell of a step, and that began by an instant.
+func (k *rowHistory) candidates(s *step, by int64) (found []*Call) {
 	for _, c := range k.told[s.new] {
-		if !k.used[c] && k.makes(c, s) {
+		if k.used[c] || c.Began > by {
+			continue
+		}
+		if c.changes() {
+			if next, ok := c.tells(s.old, k.offset.during(c)); ok && next == s.new && next != s.old {
+				found = append(found, c)
+			}
+			continue
+		}
+		if next, state := c.apply(s.old, c.State.Now); next != s.new || state != c.State {
+			continue
+		}
+		if s.old != s.new || c.forced() || c.Op.CountsRefusals() {
 			found = append(found, c)
 		}
 	}
 	return found
 }
 
-// find finds a call for step i, and reports whether there is one: a call that explains nothing yet, or one that
-// explains a step for which there is another call. Each call is tried once.
-func (k *rowHistory) find(i int, tried map[*Call]bool) bool {
-	fit := k.fitting(i)
-	if free := slices.DeleteFunc(slices.Clone(fit), func(c *Call) bool { return k.used[c] }); len(free) > 0 {
-		k.take(i, k.choose(free, i))
-		return true
-	}
-	for _, c := range fit {
-		if tried[c] {
-			continue
+// first is the call that ended first, but not before an instant.
+func first(calls []*Call, ended int64) (c *Call) {
+	for _, other := range calls {
+		if other.end() >= ended && (c == nil || other.end() < c.end()) {
+			c = other
 		}
-		tried[c] = true
-		other := slices.IndexFunc(k.steps, func(s step) bool { return s.call == c })
-		k.steps[i].call, k.steps[other].call = c, nil
-		if k.find(other, tried) {
-			return true
-		}
-		k.steps[i].call, k.steps[other].call = nil, c
 	}
-	return false
-}
-
-func (k *rowHistory) take(i int, c *Call) {
-	k.steps[i].call = c
-	k.used[c] = true
+	return c
 }
 
 // end is when the operation was over at the latest.
@@ -69,24 +91,50 @@ func (c *Call) end() int64 {
 	return c.Ended
 }
 
-// fitting returns the calls that may have made step i: between the latest beginning of the calls before it and the
-// earliest end of the calls after it. Answered calls come first, and of these the one that ended first.
-func (k *rowHistory) fitting(i int) (fit []*Call) {
-	began, ended := k.between()
-	for _, c := range k.calls {
+// untold finds a refund, cancel or reset whose answer does not tell the row that it left: all resets leave
+// the same row, and nobody knows the row of an unknown outcome. It prefers an answered call, and of these
+// the one that ended first. Later attempts choose another one, by what the first ones have found.
+func (k *rowHistory) untold(i int, began, ended int64) *Call {
+	s := &k.steps[i]
+	fit := k.fitting(ended, func(c *Call) bool {
+		told := c.Outcome == Answered && c.State.Took
 		n, learned := k.by[c]
-		if c.Began <= ended[i] && c.end() >= began[i] && (!learned || i < n) && k.makes(c, &k.steps[i]) {
+		return c.changes() && (!learned || i < n) && (told || c.Outcome == Unknown) && c.end() >= began && k.makes(c, s, k.offset.during(c))
+	})
+	slices.SortStableFunc(fit, func(a, b *Call) int { return cmp.Compare(a.end(), b.end()) })
+	return k.choose(fit, i)
+}
+
+// unknown finds a take, charge or block of unknown outcome that makes a step.
+func (k *rowHistory) unknown(i int, _, ended int64) *Call {
+	s := &k.steps[i]
+	c := k.choose(k.fitting(ended, func(c *Call) bool { return c.mayHaveWritten() && k.makes(c, s, span{}) }), i)
+	if c != nil {
+		k.clock[c], _ = c.reads(s)
+	}
+	return c
+}
+
+// fitting returns the calls that explain nothing yet, began by an instant and fit.
+func (k *rowHistory) fitting(by int64, fits func(*Call) bool) (fit []*Call) {
+	for _, c := range k.calls {
+		if c.Began > by {
+			break
+		}
+		if !k.used[c] && fits(c) {
 			fit = append(fit, c)
 		}
 	}
-	slices.SortStableFunc(fit, func(a, b *Call) int { return cmp.Compare(a.end(), b.end()) })
 	return fit
 }
 
 // choose returns the first of the calls that fit a step. Later attempts choose others now and then.
 func (k *rowHistory) choose(fit []*Call, step int) *Call {
 	r := rand.New(rand.NewPCG(uint64(k.attempt), uint64(step)))
-	if k.attempt == 0 || r.IntN(2<<(k.attempt%6)) > 0 {
+	switch {
+	case len(fit) == 0:
+		return nil
+	case k.attempt == 0 || r.IntN(2<<(k.attempt%6)) > 0:
 		return fit[0]
 	}
 	return fit[r.IntN(len(fit))]
@@ -104,22 +152,16 @@ func (c *Call) reads(s *step) (now int64, ok bool) {
 	return now, next == s.new && (next != s.old || c.forced() || c.Op.CountsRefusals())
 }
 
-// makes reports whether c may have made a step.
-func (k *rowHistory) makes(c *Call, s *step) bool {
-	switch {
-	case c.mayHaveWritten():
+// makes reports whether c makes a step, if it was applied.
+func (k *rowHistory) makes(c *Call, s *step, during span) bool {
+	if !c.changes() {
 		_, ok := c.reads(s)
 		return ok
-	case c.Outcome == NotApplied || c.changes() && c.Outcome == Answered && !c.State.Took:
-		return false
-	case c.changes(): // an answer that tells no row may be of any clock at which c leaves this one
-		applied := *c
-		applied.Outcome, applied.State.Took, applied.State.Row = Answered, true, cmp.Or(c.State.Row, s.new)
-		next, ok := applied.tells(s.old, k.offset.during(c))
-		return ok && next == s.new && (next != s.old || c.State.Row == limiter.Row{}) // a reset of a row that was reset
 	}
-	next, state := c.apply(s.old, c.State.Now)
-	return next == s.new && state == c.State && (s.old != s.new || c.forced() || c.Op.CountsRefusals())
+	applied := *c
+	applied.Outcome, applied.State.Took, applied.State.Row = Answered, true, cmp.Or(c.State.Row, s.new)
+	next, ok := applied.tells(s.old, during)
+	return ok && next == s.new
 }
 
 // between returns for each step the latest beginning of a call before it and the earliest end of one after it.

@@ -57,7 +57,7 @@ func (k *rowHistory) split(t Transition) {
 
 // givenBack reports whether a refund or cancel tells that it made a step. It comes before calls of unknown outcome.
 func (k *rowHistory) givenBack(s *step) bool {
-	return slices.ContainsFunc(k.told[s.new], func(c *Call) bool { return c.changes() && k.makes(c, s) })
+	return slices.ContainsFunc(k.told[s.new], func(c *Call) bool { return c.changes() && k.makes(c, s, k.offset.during(c)) })
 }
 
 // equal returns how many of the calls are the same operation as c.
@@ -159,6 +159,7 @@ func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
 		k.steps = append(k.steps, step{old: s.rows[n], new: s.rows[n+1]})
 		if c.Outcome == Unknown {
 			k.take(len(k.steps)-1, c)
+			k.clock[c] = t.New.At
 		}
 	}
 	return true

@@ -46,6 +46,7 @@ type rowHistory struct {
 	used     map[*Call]bool          // what explains a step
 	told     map[limiter.Row][]*Call // calls, by the row that they were told
 	writers  map[int64][]*Call       // that may write, by the clock reading of the row that they were told
+	clock    map[*Call]int64         // what it read for those of unknown outcome, by what they wrote
 	doubtful bool                    // there are calls of unknown outcome
 	by       map[*Call]int           // by how many steps a call was carried out, as earlier attempts have found
 }
@@ -119,6 +120,7 @@ func (k *rowHistory) explain() {
 	k.steps = nil
 	k.used, k.told = map[*Call]bool{}, map[limiter.Row][]*Call{}
 	k.writers = map[int64][]*Call{}
+	k.clock = map[*Call]int64{}
 	for _, c := range k.calls {
 		if c.Outcome == Unknown {
 			k.report.Unknown++
