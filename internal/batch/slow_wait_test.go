@@ -115,8 +115,8 @@ func TestSlowKeysWait(t *testing.T) {
 		ask(t.Context(), q, take("a", 1)).want(t, "took after 121ms") // no slot was free
 	})
 	slowly(t, "leave it only with a connection", func(t *testing.T, s *sender, q *queue) {
-		s.dial = 30 * ms
-		ask(t.Context(), q, takes("a b c")...).want(t, "2 took after 31ms, took after 62ms")
+		s.dial = 100 * ms
+		ask(t.Context(), q, takes("a u b")...).want(t, "took after 101ms, not applied+busy+row locked after 260.2ms, took after 202ms")
 	})
 	slowly(t, "get no more time behind others", func(t *testing.T, s *sender, q *queue) {
 		lock := s.before
@@ -138,7 +138,7 @@ func TestSlowKeysFail(t *testing.T) {
 	const lockTimeout, failedFast = "not applied+row locked", "not applied+failed fast after 0s"
 	slowly(t, "fast after a long wait", func(t *testing.T, s *sender, q *queue) {
 		op := take("x", 1)
-		ask(t.Context(), q, op, op).want(t, "not applied+row locked, not applied+failed fast")
+		ask(t.Context(), q, op, op).want(t, "not applied+row locked after 202.496ms, not applied+failed fast after 202.496ms")
 		sent := len(s.statements())
 		if strings.Contains(s.text(), "*") || int(s.counters.Answers.Load()) != sent {
 			t.Errorf("sent %q, want one operation at a time, which all count as answers", s.text())
