@@ -18,12 +18,12 @@ WITH clock AS MATERIALIZED (
       /* if fixed *//* if calendar */AND CASE a.at WHEN 0 THEN clock.at ELSE a.at END >= a.start
       AND CASE a.at WHEN 0 THEN clock.at ELSE a.at END < a.start + a.win/* end if */
 ), found AS MATERIALIZED (
-    SELECT f.*, /* if fixed */f.at - f.at % f.win/* if calendar */f.start/* end if */ AS cur
+    SELECT f.*, /* if fixed */f.window_start < f.at - f.at % f.win AS ended, f.at - f.at % f.win/* if calendar */f.start/* end if */ AS cur
     FROM (SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, a.reach, a.units/* if fixed *//* if calendar */, a.cur AS start/* end if */,
         b.window_start, b.used, b.at AS row_at,
         b.win = a.win AND b.lim = a.lim AND /* if fixed */b.window_start % a.win = 0/* if calendar */b.window_start = a.cur AND b.at < b.window_start + b.win/* end if */ AS same,
         CASE WHEN b.used + a.cost > a.reach AND NOT (/* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */) THEN true ELSE /* keys_lock */true END AS queued,
-        /* if fixed */b.window_start < a.cur/* if calendar */b.window_start + b.win <= a.cur/* end if */ AS ended,
+        /* if fixed *//* if calendar */b.window_start + b.win <= a.cur AS ended,/* end if */
         CASE a.at WHEN 0 THEN (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 ELSE a.at END AS at
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT window_start, used, at, win, lim FROM /* schema */limiter_fixed_windows AS r
