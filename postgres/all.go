@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,7 +21,10 @@ type allDecision struct {
 	tables []*table // of ops
 	queues []*batch.Queue
 
-	first  int             // the row to lock first, for whose lock the statement may wait
+	first  int             // the row to lock first, for whose lock the statement may wait, or noneLocked
+	queued []int           // the rows in whose queues of all processes the statement waits before that, in order
+	passed bool            // it has waited in the last of these queues, or there are none
+	had    []int           // the rows that were the first and could be locked, in order
 	states []limiter.State // what was decided; nil if nothing was
 	locked int             // the row that another session has locked, or noneLocked
 }
@@ -109,7 +113,9 @@ var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", li
 // for that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and the
 // error matches [limiter.ErrKeyBusy].
 func (d *allDecision) doQueued(ctx context.Context) error {
-	d.first = 0
+	if d.first = 0; d.boundsWaits {
+		d.first = noneLocked // the first try does not wait
+	}
 	busy, awaited := false, noneLocked
 	for tries, again := 0, false; tries < allTries && !(again && tooLate(ctx)); again = true {
 		sent, waited, err := d.try(ctx, !again)
@@ -120,6 +126,10 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 			tries++
 		}
 		busy = busy || waited || again
+		if sent && d.locked != d.first && !slices.Contains(d.queued, d.locked) {
+			d.join()
+			continue
+		}
 		if d.locked == awaited { // Lock found it free, so another session may be adding the next row
 			d.locked = (awaited + 1) % len(d.ops)
 		}
@@ -132,9 +142,38 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		d.first = d.locked
+		d.first, d.queued = d.locked, []int{d.locked}
 	}
 	return errRowsBusy
+}
+
+// join makes the next try wait in the queue of all processes for the row that was locked. It waits in several
+// queues only for rows of which it had each first. So while another session keeps a row locked, nobody waits for
+// that row in the queue of another one.
+func (d *allDecision) join() {
+	if d.first != noneLocked && !slices.Contains(d.had, d.first) {
+		d.had = append(d.had, d.first)
+		slices.Sort(d.had)
+	}
+	if slices.Contains(d.had, d.locked) {
+		d.queued = d.had
+	} else {
+		d.first, d.queued = d.locked, []int{d.locked}
+	}
+}
+
+// keyLocks returns the statements that wait in the queues. If one of them waits in vain, passed is false.
+func (d *allDecision) keyLocks(ctx context.Context) (sts []statement) {
+	d.passed = true
+	if !d.boundsWaits {
+		return nil
+	}
+	for _, i := range d.queued {
+		lock := d.keyLock(ctx, d.tables[i], &d.ops[i])
+		d.passed, lock.found = false, &d.passed
+		sts = append(sts, lock)
+	}
+	return sts
 }
 
 // try holds the keys and sends the statement; sent reports whether it did. waited reports whether the store
@@ -149,9 +188,6 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
 		return false, h.Waited(), nil
-	}
-	if h.Last >= 0 && d.boundsWaits {
-		d.first = h.Last // other processes probably wait for this row as well
 	}
 	var conn *pgxpool.Conn
 	if err == nil {
@@ -177,8 +213,11 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 		err = fmt.Errorf("%w: other processes kept locking the rows: %w", limiter.ErrKeyBusy, err)
 	}
 	answered = err == nil
-	if isLocked(err) {
-		d.locked, err = d.first, nil
+	switch {
+	case isLocked(err) && !d.passed: // no time is left
+		err = errRowsBusy
+	case isLocked(err):
+		d.locked, err = max(0, d.first), nil
 	}
 	if err == nil {
 		d.counters.Answers.Add(1)

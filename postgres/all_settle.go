@@ -50,7 +50,7 @@ func (d *allDecision) settle(ctx context.Context, db DB, add bool) error {
 func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost bool, err error) {
 	n := len(d.ops)
 	r := rowsRead{rows: make([]limiter.Row, n), now: d.ops[0].At}
-	var sts []statement
+	sts := d.keyLocks(ctx)
 	for i, t := range d.tables {
 		if add {
 			n := d.numbers(t, &d.ops[i])
@@ -58,9 +58,9 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 		}
 	}
 	found, seen := make([]bool, n), make([]reading, n)
-	for place, i := range lockOrder(n, d.first) {
+	for _, i := range lockOrder(n, d.first) {
 		t, key, text := d.tables[i], []any{d.ops[i].Name, []byte(d.ops[i].Key)}, d.tables[i].sql.skip
-		if place == 0 {
+		if i == d.first {
 			text = t.sql.lock
 		} else if d.boundsWaits { // a skipped row looks like a missing one
 			sts = append(sts, statement{sql: t.sql.read, args: key, dest: t.fields([]any{&seen[i].now}, &seen[i].row)})
@@ -86,7 +86,11 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 			return true, nil
 		}
 		if next[i] != r.rows[i] {
-			last = append(last, statement{sql: t.sql.swap, args: d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i]), false), found: new(bool)})
+			args := d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i]), false)
+			if d.boundsWaits {
+				args = append(args, nil) // it has the row, whoever waits in the key's queue
+			}
+			last = append(last, statement{sql: t.sql.swap, args: args, found: new(bool)})
 		}
 	}
 	if len(last) > 0 {

@@ -10,8 +10,9 @@ import (
 )
 
 // allText renders the statement of a decision over rows of these tables, which come in the order of
-// their kinds. It locks the rows in the given order: see sql/all.sql.
-func (r rendering) allText(tables []*table, order []int) string {
+// their kinds. It waits for the lock of row first, if there is one: see sql/all.sql.
+func (r rendering) allText(tables []*table, first int) string {
+	order := lockOrder(len(tables), first)
 	before, rank := make([]int, len(order)), make([]int, len(order))
 	last := 0
 	for i, n := range order {
@@ -24,7 +25,7 @@ func (r rendering) allText(tables []*table, order []int) string {
 		rows := map[string][]string{}
 		for ; n < len(tables) && tables[n] == t; n++ {
 			skip := r.skipLocked()
-			if before[n] == 0 {
+			if n == first {
 				skip = ""
 			}
 			row := ofRow(n+1, before[n], skip, parameters)
@@ -119,15 +120,17 @@ func (s *Store) allStatement(tables []*table, first int) (string, bool) {
 	if text, ok := s.allTexts.Load(key); ok {
 		return text.(string), true
 	}
-	text := once(key, func() string { return s.allText(tables, lockOrder(len(tables), first)) })
+	text := once(key, func() string { return s.allText(tables, first) })
 	text = s.inSchema(text)
 	s.allTexts.Store(key, text)
 	return text, true
 }
 
 // lockOrder returns the order in which n rows are locked.
-func lockOrder(n, first int) []int {
-	order := []int{first}
+func lockOrder(n, first int) (order []int) {
+	if first != noneLocked {
+		order = append(order, first)
+	}
 	for i := range n {
 		if i != first {
 			order = append(order, i)
@@ -157,7 +160,7 @@ func (r *rowsRead) apply(ops []limiter.Op) (next []limiter.Row, states []limiter
 
 // byStatement sends the statement of the decision. It decides if it took all, or if a row that it read or
 // locked refuses and would not change. The rows were read or locked at the time of the clock, so
-// [limiter.ApplyAll] returns the states. The statement waits for the lock of its first row only.
+// [limiter.ApplyAll] returns the states. The statement waits for the lock of row first only.
 func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r rowsRead, decided bool, err error) {
 	n := len(d.ops)
 	names, keys, numbers := make([]textArg, n), make([]byteaArg, n), make([]int8Arg, 5*n)
@@ -184,7 +187,8 @@ func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r ro
 		}
 		dest = append(dest, &arrays[i])
 	}
-	if _, err := d.scanRow(ctx, db, text, d.bounded(ctx, args, false), dest...); err != nil {
+	sts := append(d.keyLocks(ctx), statement{sql: text, args: d.bounded(ctx, args, false), dest: dest})
+	if err := d.sendTogether(ctx, db, sts); err != nil {
 		return r, false, err
 	}
 	if i := slices.Index(found, false); i >= 0 {

@@ -57,19 +57,24 @@ func (s *Store) exec(ctx context.Context, db DB, sql string, args ...any) (bool,
 	return err == nil && tag.RowsAffected() > 0, err
 }
 
-// withRowLocked calls f in a transaction that has locked op's row. The lock is a statement of its
-// own, because a statement that waits for the lock has read its clock before.
+// withRowLocked calls f in a transaction that has locked op's row, and waits in the key's queue of all processes
+// before that. The lock is a statement of its own, because a statement that waits for the lock has read its clock
+// before.
 func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.Op, f func(tx DB) error) error {
-	tx, err := begin(ctx, db)
+	sts := []statement{{sql: t.sql.lock, args: s.bounded(ctx, []any{op.Name, []byte(op.Key)}, false)}}
+	if s.boundsWaits {
+		sts = []statement{s.keyLock(ctx, t, op), sts[0]}
+	}
+	tx, err := s.beginWith(ctx, db, sts)
 	if err != nil {
 		return s.readError(ctx, err)
 	}
-	return commit(ctx, tx, func(tx DB) error {
-		if _, err := s.lock(ctx, tx, t, op); err != nil {
-			return s.readError(ctx, err)
-		}
-		return f(tx)
-	})
+	return commit(ctx, tx, f)
+}
+
+// keyLock returns the statement that waits in the queue of all processes for op's key.
+func (s *Store) keyLock(ctx context.Context, t *table, op *limiter.Op) statement {
+	return statement{sql: t.sql.keyLock, args: s.bounded(ctx, []any{op.Name, []byte(op.Key)}, true)}
 }
 
 // lock locks op's row until the transaction ends, and reports whether there is one.

@@ -32,7 +32,7 @@ func CitusStatements(schema string) map[string]string {
 
 func statements(o *options) map[string]string {
 	texts := map[string]string{"check": o.checkText(), "version": o.inSchema(o.text("version")), "overrides": o.inSchema(o.text("overrides"))}
-	all := func(tables []*table, order []int) string { return o.inSchema(o.allText(tables, order)) }
+	all := func(tables ...*table) string { return o.inSchema(o.allText(tables, 0)) }
 	var both, most []*table
 	for _, d := range tables.All {
 		t := &table{Table: d, sql: o.onTable(d, false)}
@@ -43,7 +43,7 @@ func statements(o *options) map[string]string {
 			}
 		}
 		if t.sql.all != nil && !o.citus {
-			texts["all"+strings.ToUpper(d.Prefix[:1])+d.Prefix[1:]] = all([]*table{t}, []int{0})
+			texts["all"+strings.ToUpper(d.Prefix[:1])+d.Prefix[1:]] = all(t)
 			both, most = append(both, t, t), append(most, t, t, t, t)
 		}
 	}
@@ -52,9 +52,9 @@ func statements(o *options) map[string]string {
 	texts["calendarTake"] = t.sql.take
 	if !o.citus {
 		texts["calendarTakes"], texts["calendarCount"] = t.sql.takes, t.sql.count
-		texts["allCalendar"] = all([]*table{t, t}, []int{0, 1})
-		texts["allBoth"] = all(both, lockOrder(len(both), 0))
-		texts["allMost"] = all(most, lockOrder(len(most), 0))
+		texts["allCalendar"] = all(t, t)
+		texts["allBoth"] = all(both...)
+		texts["allMost"] = all(most...)
 	}
 	return texts
 }

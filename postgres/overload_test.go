@@ -235,7 +235,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 			})
 		}
 		for left, sent := range map[time.Duration]bool{30 * time.Millisecond: false, 95 * time.Millisecond: true} {
-			t.Run(fmt.Sprintf("that leaves a second try %v, is busy", left), func(t *testing.T) {
+			t.Run(fmt.Sprintf("that leaves a third try %v, is busy", left), func(t *testing.T) {
 				var acquired atomic.Int64
 				var release func()
 				var server peer
@@ -243,9 +243,9 @@ func TestAllowAllBesideALock(t *testing.T) {
 					server.of(c, 4)
 					c.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
 						switch acquired.Add(1) {
-						case 3: // the wait for the row
+						case 4: // the wait for the row, which the second try waited for in vain
 							release()
-						case 4: // the second try
+						case 5: // the third try
 							<-time.After(opcontext.LongestLockWait(ctx)*5/2 - left)
 							server.gone.Store(true)
 						}

@@ -69,6 +69,18 @@ func (s *Store) sendPipelined(ctx context.Context, db DB, sts []statement) error
 	return conn.SendBatch(ctx, &statements).Close()
 }
 
+// sendTogether sends statements in one transaction.
+func (s *Store) sendTogether(ctx context.Context, db DB, sts []statement) error {
+	if s.mode != nil && len(sts) > 1 {
+		return committed(ctx, db, func(db DB) error { return s.sendPipelined(ctx, db, sts) })
+	}
+	err := s.sendPipelined(ctx, db, sts)
+	if err != nil && len(sts) > 1 {
+		err = commitError{err}
+	}
+	return err
+}
+
 // pipelined is a transaction whose BEGIN goes with other statements.
 type pipelined struct {
 	*pgxpool.Conn

@@ -14,7 +14,7 @@ import (
 )
 
 // byNoKey are the statements that look for no key.
-var byNoKey = regexp.MustCompile("(Insert|Sweep|Add|Clock)$|^(check|version|overrides)$")
+var byNoKey = regexp.MustCompile("(Insert|Sweep|Add|Clock|KeyLock)$|^(check|version|overrides)$")
 
 // node is what EXPLAIN tells of a part of a plan.
 type node struct {

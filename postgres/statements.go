@@ -26,6 +26,7 @@ type tableStatements struct {
 	refund, cancel, release                string // likewise
 	read, insert, swap, lock, reset, sweep string
 	skip                                   string // lock, unless another session has locked the row
+	keyLock                                string // of what takes several statements
 	add                                    string // of a release, and of a decision over several limits
 	clock                                  string // of a decision over several limits
 	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
@@ -74,7 +75,7 @@ func (o *options) onTable(t *tables.Table, calendar bool) tableStatements {
 	for _, text := range []*string{
 		&sql.take, &sql.takes, &sql.count, &sql.refund, &sql.cancel, &sql.release,
 		&sql.read, &sql.insert, &sql.swap, &sql.lock, &sql.reset, &sql.sweep,
-		&sql.skip, &sql.add, &sql.clock, &sql.sample, &sql.before, &sql.page, &sql.remove,
+		&sql.skip, &sql.keyLock, &sql.add, &sql.clock, &sql.sample, &sql.before, &sql.page, &sql.remove,
 	} {
 		*text = o.inSchema(*text)
 	}
@@ -117,7 +118,7 @@ func (r rendering) statements(t *tables.Table, calendar bool) tableStatements {
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"), release: own("release"),
 		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: r.text("lock", append([]string{"/* skip */", ""}, both...)...),
-		add: shared("add"), reset: shared("reset"), clock: r.text("clock"),
+		keyLock: shared("key_lock"), add: shared("add"), reset: shared("reset"), clock: r.text("clock"),
 		all: r.sections("all_"+t.Prefix, calendar),
 	}
 	if texts.release == "" { // leases are no claims of AllowAll
@@ -204,19 +205,20 @@ func readFile(file string) string {
 
 // lockMarks matches the markers of lock waits and the word after them, and parameterRefs a parameter.
 var (
-	lockMarks     = regexp.MustCompile(`/\* (lock_timeout|key_lock|keys_lock) \*/([a-z0-9$:]+)`)
+	lockMarks     = regexp.MustCompile(`/\* (lock_timeout|key_lock|keys_lock|try_lock) \*/([a-z0-9$:]+)`)
 	parameterRefs = regexp.MustCompile(`\$(\d+)`)
 )
 
 // boundLockWait makes a statement set its own lock_timeout from one more parameter. NULL leaves the
 // session's. The server evaluates the marked word, and with it the setting, before the statement locks
 // anything. A marker key_lock or keys_lock adds a second parameter: how long the statement may wait for the
-// advisory lock of its key. With NULL it takes no such lock. See [Store.bounded].
+// advisory lock of its key. With NULL it takes no such lock. With try_lock, a statement for which that parameter
+// is not NULL takes the lock if it is free, and otherwise changes nothing. See [Store.bounded].
 func (r rendering) boundLockWait(text string) string {
 	if !r.boundsWaits {
 		return lockMarks.ReplaceAllString(text, "${2}")
 	}
-	last := 0
+	last := 2 // the limiter and the key
 	for _, ref := range parameterRefs.FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(ref[1])
 		last = max(last, n)
@@ -227,9 +229,12 @@ func (r rendering) boundLockWait(text string) string {
 	}
 	return lockMarks.ReplaceAllStringFunc(text, func(marked string) string {
 		mark := lockMarks.FindStringSubmatch(marked)
+		wait := fmt.Sprintf("$%d::bigint", last+2)
+		if mark[1] == "try_lock" {
+			return "(" + wait + " IS NULL OR pg_catalog.pg_try_advisory_xact_lock(" + keyID + "))"
+		}
 		word := bound(fmt.Sprintf("$%d", last+1), mark[2])
 		if mark[1] != "lock_timeout" {
-			wait := fmt.Sprintf("$%d::bigint", last+2)
 			word = bound(wait, "CASE WHEN "+wait+" IS NULL OR "+keyLock+" THEN "+word+" END")
 		}
 		if mark[1] == "keys_lock" {
@@ -239,10 +244,13 @@ func (r rendering) boundLockWait(text string) string {
 	})
 }
 
-// keyLock takes the advisory lock of a key until the statement's transaction ends. A statement for several keys takes
-// none.
-const keyLock = "pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(pg_catalog.encode($2::bytea, 'hex'), " +
-	"pg_catalog.hashtextextended($1::text, pg_catalog.hashtextextended('/* table */', 0)))) IS NOT NULL"
+// keyLock takes the advisory lock of a key until the statement's transaction ends; keyID is the number of that
+// lock. A statement for several keys takes none.
+const (
+	keyLock = "pg_catalog.pg_advisory_xact_lock(" + keyID + ") IS NOT NULL"
+	keyID   = "pg_catalog.hashtextextended(pg_catalog.encode($2::bytea, 'hex'), " +
+		"pg_catalog.hashtextextended($1::text, pg_catalog.hashtextextended('/* table */', 0)))"
+)
 
 // skipLocked returns the end of a FOR UPDATE that must not wait for a locked row. It is empty on Citus
 // and in the caller's transaction, where the statement waits.

@@ -125,7 +125,7 @@ func (s *Store) swap(ctx context.Context, db DB, t *table, op *limiter.Op, from,
 	if from == (limiter.Row{}) {
 		return s.exec(ctx, db, t.sql.insert, s.bounded(ctx, t.fields([]any{op.Name, []byte(op.Key)}, &to), false)...)
 	}
-	return s.exec(ctx, db, t.sql.swap, s.bounded(ctx, t.swapArgs(op, from, to), false)...)
+	return s.exec(ctx, db, t.sql.swap, s.bounded(ctx, t.swapArgs(op, from, to), true)...)
 }
 
 // swapArgs returns the arguments of the statement that replaces a row.

@@ -13,20 +13,19 @@ import (
 // Hold is the right to send one statement for several keys, of one store. Other calls of the keys wait
 // meanwhile. A Hold is not safe for concurrent use.
 type Hold struct {
-	// Last is the index of the last key for which it waited while the store answered others, or -1.
-	Last int
 	// Held is how many keys it holds.
 	Held int
 
 	queues []*Queue
 	ops    []limiter.Op
 	renew  bool
+	waited bool
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
 }
 
 // Waited reports whether the store answered others while the Hold waited: then the store is not at fault if
 // the time ends.
-func (h *Hold) Waited() bool { return h.Last >= 0 }
+func (h *Hold) Waited() bool { return h.waited }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
 // statements for single keys. Each op is of the queue with its index, and the ops are in the order of
@@ -37,13 +36,11 @@ func (h *Hold) Waited() bool { return h.Last >= 0 }
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
-	h := &Hold{Last: -1, queues: queues, ops: ops, renew: renew}
+	h := &Hold{queues: queues, ops: ops, renew: renew}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
-		if waited {
-			h.Last = i
-		}
+		h.waited = h.waited || waited
 		if err != nil {
 			h.counter().Add(-int64(len(ops)))
 			return h, err
@@ -101,15 +98,15 @@ func (q *Queue) grant(k *keyQueue) {
 	c.finish(nil)
 }
 
-// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. It may
-// renew the time of the Hold: see [HoldAll].
+// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait, and before
+// that in the queue of all processes, until little time is left. It may renew the time of the Hold: see [HoldAll].
 func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
 	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
 	if h.Waited() && h.renew {
 		opcontext.Renew(ctx)
 	}
-	return opcontext.Begin(ctx, fresh, lockWait, 0)
+	return opcontext.Begin(ctx, fresh, lockWait, 2*opcontext.LongestLockWait(ctx))
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports

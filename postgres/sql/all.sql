@@ -14,9 +14,10 @@
 -- If rows are missing and no row refuses, the statement adds them unused, and has to be sent
 -- again. A row that was added charged could be locked before others that come earlier in the order.
 --
--- The statement waits for its first row only. It skips each other row that another session has
--- locked, and then takes nothing. So it never waits for a lock while it holds another one, and no two
--- statements wait for each other. In the caller's transaction it waits for each row, in order.
+-- The statement waits for its first row, or for none. It skips each other row that another session has
+-- locked, and then takes nothing. So it never waits for a row while it holds another one, and no two
+-- statements wait for each other. In the caller's transaction it waits for each row, in order. See
+-- key_lock.sql, which a later try sends first.
 --
 -- The values of a grant are those of the locked rows. UPDATE finds the version that was locked only if
 -- its WHERE names nothing but the key: any other condition is checked on the version of the snapshot
