@@ -103,20 +103,11 @@ func TestAllLocksInOrder(t *testing.T) {
 			free := d.prober(t, schema, pair[1])
 			done := make(chan bool)
 			go func() {
-				var claims []limiter.Claim
-				for _, op := range []limiter.Op{pair[1], pair[0]} {
-					claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, op.Policy), Key: op.Key, Cost: op.Cost})
-				}
-				res, err := limiter.AllowAll(bounded(t), claims...)
-				if err != nil {
-					t.Error(err)
-				}
-				done <- res.Allowed
+				_, took := doAll(t, store, pair[1], pair[0])
+				done <- took
 			}()
 			d.blocked(t, 1)
-			if !free() {
-				t.Error("it holds the second row while it waits for the first one")
-			}
+			testenv.Equal(t, free(), true, "it holds no second row while it waits for the first one")
 			second := pair[1]
 			second.Cost, second.Timeout = 1, freeRow
 			if s := do(t, other, second); !s.Took {
@@ -130,6 +121,16 @@ func TestAllLocksInOrder(t *testing.T) {
 			wantLeft(t, other, pair[1], map[bool]int64{true: 2}[missing], "the second row")
 		}
 	})
+}
+
+// A decision waits in the queues of several rows only if it could lock each of them before.
+func TestQueuesOfAll(t *testing.T) {
+	join := postgres.Joining()
+	for i, want := range [][]int{{0, 0}, {2, 2}, {2, 0, 2}, {1, 1}, {1, 0, 1, 2}} { // the first row, and the queues
+		if got := join([]int{0, 2, 0, 1, 2}[i]); !slices.Equal(got, want) {
+			t.Errorf("try %d: %v, want %v", i, got, want)
+		}
+	}
 }
 
 // While a decision waits for a row, another process takes from it: as much as leaves room, or more.

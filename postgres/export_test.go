@@ -149,6 +149,16 @@ func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.Stat
 	return d.states, err
 }
 
+// Joining returns [allDecision.join], which returns the first row and the queues that it joins.
+func Joining() func(locked int) []int {
+	d := &allDecision{first: noneLocked}
+	return func(locked int) []int {
+		d.locked = locked
+		d.join()
+		return append([]int{d.first}, d.queued...)
+	}
+}
+
 // GiveBackAll carries out refunds of a key in one batch, as the queue does.
 func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 	_, err := s.by(ctx, func(db DB, t *table, calls []*batch.Call) error {
