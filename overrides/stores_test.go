@@ -3,8 +3,12 @@ package overrides_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
@@ -71,4 +75,153 @@ func testKinds(t *testing.T, db *sql.DB, store overrides.Source) {
 	cancel()
 	_, err = store.Overrides(ended, "kinds", 10)
 	testenv.ErrorIs(t, err, limiter.ErrCanceled, "with a context that has ended")
+}
+
+// panicking is a source with a bug.
+type panicking struct{}
+
+func (panicking) Overrides(context.Context, string, int) ([]limiter.Override, error) { panic("bug") }
+
+// wantTook fails the test unless this time has passed.
+func wantTook(t *testing.T, began time.Time, want time.Duration) {
+	t.Helper()
+	testenv.Equal(t, time.Since(began), want, "it took")
+}
+
+func TestWaitForRead(t *testing.T) {
+	t.Parallel()
+	const deadline = 50 * time.Millisecond
+	// leave asks for the policy of "k" with a near deadline.
+	leave := func(t *testing.T, f policyFor, capacity int64) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		defer cancel()
+		want(t, func(_ context.Context, key string) (limiter.Policy, error) { return f(ctx, key) }, "k", capacity)
+	}
+	for name, test := range map[string]func(t *testing.T){
+		"ends with the context, and the read continues": func(t *testing.T) {
+			source := newSource(500 * time.Millisecond)
+			f := overrides.New(source, "api")
+			l := withOverrides(t, f, limiter.FailOpen())
+			began := time.Now()
+			for i := range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				if r, err := l.Allow(ctx, "k"); r.Allowed || !errors.Is(err, limiter.ErrCanceled) {
+					t.Errorf("Allow: %+v, %v; want ErrCanceled", r, err)
+				}
+				cancel()
+				wantTook(t, began, time.Duration(i+1)*deadline)
+			}
+			want(t, f, "k", 5)
+			wantTook(t, began, 500*time.Millisecond)
+			source.wantReads(t, 1)
+		},
+		"ends after one second": func(t *testing.T) {
+			source, errs := newSource(0), []error{}
+			f := overrides.New(source, "api", collect(&errs))
+			want(t, f, "k", 5)
+			<-time.After(age)
+			source.set(7, time.Hour)
+			began := time.Now()
+			want(t, f, "k", 5)
+			wantTook(t, began, time.Second)
+			if len(errs) != 1 || !errors.Is(errs[0], context.DeadlineExceeded) {
+				t.Errorf("OnError got %v, want a timeout", errs)
+			}
+			<-time.After(age - 1)
+			want(t, f, "k", 5)
+			source.wantReads(t, 2) // no retry before MaxAge has passed since the failure
+		},
+		"ends if the source panics": func(t *testing.T) {
+			var errs []error
+			leave(t, overrides.New(panicking{}, "api", collect(&errs)), 0)
+			if len(errs) != 1 || !errors.Is(errs[0], limiter.ErrNotApplied) {
+				t.Errorf("OnError got %v, want ErrNotApplied once", errs)
+			}
+		},
+		"is for one caller; the others wait for it without a copy, and otherwise use the old one": func(t *testing.T) {
+			source := newSource(500 * time.Millisecond)
+			f := overrides.New(source, "api")
+			for range 64 {
+				go want(t, f, "k", 5)
+			}
+			want(t, f, "k", 5)
+			<-time.After(age)
+			source.set(7, 500*time.Millisecond)
+			go want(t, f, "k", 7)
+			synctest.Wait()
+			began := time.Now()
+			for range 64 {
+				want(t, f, "k", 5)
+			}
+			wantTook(t, began, 0)
+			<-time.After(500 * time.Millisecond)
+			synctest.Wait()
+			want(t, f, "k", 7)
+			source.wantReads(t, 2)
+		},
+		"leaves half of the time to the decision": func(t *testing.T) {
+			source := newSource(0)
+			f := overrides.New(source, "api", overrides.OnError(func(error) {}))
+			want(t, f, "k", 5)
+			<-time.After(age)
+			source.set(7, time.Hour)
+			began := time.Now()
+			for range 2 { // the second does not wait, because the read is in flight
+				leave(t, f, 5)
+				wantTook(t, began, deadline/2)
+			}
+			source.wantReads(t, 2)
+			<-time.After(time.Second) // a goroutine that is left fails the test
+		},
+		"ends with a new read if the process was frozen": func(t *testing.T) {
+			source, freeze := newSource(time.Hour), newFreeze()
+			f := overrides.New(source, "api", freeze.option)
+			var waiting sync.WaitGroup
+			waiting.Go(func() { want(t, f, "k", 5) })
+			synctest.Wait()
+			freeze.wall.Add(int64(time.Minute))
+			source.set(5, 0)
+			began := time.Now()
+			want(t, f, "k", 5)
+			waiting.Wait()
+			wantTook(t, began, 0)
+			source.wantReads(t, 2)
+		},
+		"begins again after the failure of a frozen read": func(t *testing.T) {
+			source, freeze, errs := newSource(0), newFreeze(), []error{}
+			f := overrides.New(source, "api", freeze.option, collect(&errs))
+			want(t, f, "k", 5)
+			<-time.After(age)
+			source.set(5, time.Hour)
+			leave(t, f, 5)
+			freeze.wall.Add(int64(time.Minute))
+			<-time.After(time.Second)
+			synctest.Wait()
+			source.set(7, 0)
+			want(t, f, "k", 7)
+			if len(errs) != 1 {
+				t.Errorf("OnError got %v, want one error", errs)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, test)
+		})
+	}
+}
+
+// freeze are the clocks of a process that may be frozen: then the wall clock alone advances, by wall.
+type freeze struct {
+	wall   atomic.Int64
+	option overrides.Option
+}
+
+func newFreeze() *freeze {
+	f, start := &freeze{}, time.Now()
+	f.option = overrides.WithClocks(
+		func() time.Time { return time.Now().Add(time.Duration(f.wall.Load())) },
+		func() time.Duration { return time.Since(start) })
+	return f
 }

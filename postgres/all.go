@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,16 +22,17 @@ type allDecision struct {
 	tables []*table // of ops
 	queues []*batch.Queue
 
-	first  int             // the row to lock first, for whose lock the statement may wait, or noneLocked
-	queued []int           // the rows in whose queues of all processes the statement waits before that, in order
-	passed bool            // it has waited in the last of these queues, or there are none
-	had    []int           // the rows that were the first and could be locked, in order
-	states []limiter.State // what was decided; nil if nothing was
-	locked int             // the row that another session has locked, or noneLocked
+	first    int             // the row to lock first, for whose lock the statement may wait, or noRow
+	queued   []int           // the rows whose keys' advisory locks it takes before that, in order
+	passed   bool            // it has taken the last of these locks, or there are none
+	lockable []int           // the rows that were the first and could be locked, in order
+	states   []limiter.State // what was decided; nil if nothing was
+	locked   int             // the row that another session has locked, or noRow
 }
 
-// noneLocked is the index of the row that another session has locked, if there is none.
-const noneLocked = -1
+// noRow is the index of the first row if the statement waits for none, and of the row that another session has
+// locked if there is none.
+const noRow = -1
 
 // DoAll implements [limiter.AllStore]. One statement decides, or two if rows are missing. See
 // DESIGN.md, "AllowAll waits for a lock only while it holds none".
@@ -50,7 +52,7 @@ func (s *Store) newAll(ops []limiter.Op) (*allDecision, error) {
 	if err := limiter.CheckOps(ops); err != nil {
 		return nil, err
 	}
-	d := &allDecision{Store: s, ops: ops, locked: noneLocked}
+	d := &allDecision{Store: s, ops: ops, locked: noRow}
 	calendar := false
 	for i := range ops {
 		t := s.tableOf(ops[i].Policy)
@@ -86,7 +88,7 @@ func (d *allDecision) do(ctx context.Context) error {
 // doNow carries out the takes without a queue.
 func (d *allDecision) doNow(ctx context.Context) error {
 	for d.first = 0; ; d.first = d.locked { // the statement waits for its first row
-		if err := d.run(ctx, write, func(db DB) error { return d.carryOut(ctx, db) }); err != nil || d.locked == noneLocked {
+		if err := d.run(ctx, write, func(db DB) error { return d.carryOut(ctx, db) }); err != nil || d.locked == noRow {
 			return err
 		}
 	}
@@ -109,25 +111,28 @@ func tooLate(ctx context.Context) bool {
 var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
 // doQueued carries out the takes in the caller's goroutine when no other operation of this process on
-// one of their keys is in flight. If another session has locked a row, doQueued releases the keys, waits
-// for that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and the
+// one of their keys is in flight. If another session has locked a row, the next try takes the advisory lock
+// of that row's key, and then waits for the row. If the row stays locked, doQueued releases the keys, waits for
+// that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and the
 // error matches [limiter.ErrKeyBusy].
 func (d *allDecision) doQueued(ctx context.Context) error {
-	if d.first = 0; d.boundsWaits {
-		d.first = noneLocked // the first try does not wait
+	d.first, d.queued, d.lockable = 0, nil, nil
+	if d.boundsWaits {
+		d.first = noRow // the first try waits for no row
 	}
-	busy, awaited := false, noneLocked
+	busy, awaited := false, noRow
 	for tries, again := 0, false; tries < allTries && !(again && tooLate(ctx)); again = true {
 		sent, waited, err := d.try(ctx, !again)
-		if err != nil || d.locked == noneLocked {
+		if err != nil || d.locked == noRow {
 			return err
 		}
 		if sent {
 			tries++
 		}
-		busy = busy || waited || again
+		busy = busy || waited || len(d.lockable) > 0 // the locks of others were short
 		if sent && d.locked != d.first && !slices.Contains(d.queued, d.locked) {
 			d.join()
+			awaited = noRow
 			continue
 		}
 		if d.locked == awaited { // Lock found it free, so another session may be adding the next row
@@ -142,36 +147,36 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		d.first, d.queued = d.locked, []int{d.locked}
+		d.first, d.queued, busy = d.locked, []int{d.locked}, true
 	}
-	return errRowsBusy
+	return cmp.Or(opcontext.ShortDeadline(ctx), errRowsBusy)
 }
 
-// join makes the next try wait in the queue of all processes for the row that was locked. It waits in several
-// queues only for rows of which it had each first. So while another session keeps a row locked, nobody waits for
-// that row in the queue of another one.
+// join makes the next try take the advisory lock of the skipped row's key. It takes several such locks only for
+// rows that it could lock before. So no statement holds the lock of one key while it waits for a row that another
+// session keeps locked.
 func (d *allDecision) join() {
-	if d.first != noneLocked && !slices.Contains(d.had, d.first) {
-		d.had = append(d.had, d.first)
-		slices.Sort(d.had)
+	if d.first != noRow && !slices.Contains(d.lockable, d.first) {
+		d.lockable = append(d.lockable, d.first)
+		slices.Sort(d.lockable)
 	}
-	if slices.Contains(d.had, d.locked) {
-		d.queued = d.had
+	if slices.Contains(d.lockable, d.locked) {
+		d.queued = d.lockable
 	} else {
 		d.first, d.queued = d.locked, []int{d.locked}
 	}
 }
 
-// keyLocks returns the statements that wait in the queues. If one of them waits in vain, passed is false.
+// keyLocks returns the statements that take the advisory locks. After them, passed reports whether the last one
+// was taken. With a query mode of its own, a Store sends each statement in its own transaction, and takes none.
 func (d *allDecision) keyLocks(ctx context.Context) (sts []statement) {
-	d.passed = true
-	if !d.boundsWaits {
-		return nil
+	if d.boundsWaits && d.mode == nil {
+		for _, i := range d.queued {
+			sts = append(sts, d.keyLock(ctx, d.tables[i], &d.ops[i], len(d.queued)))
+		}
 	}
-	for _, i := range d.queued {
-		lock := d.keyLock(ctx, d.tables[i], &d.ops[i])
-		d.passed, lock.found = false, &d.passed
-		sts = append(sts, lock)
+	if d.passed = len(sts) == 0; !d.passed {
+		sts[len(sts)-1].found = &d.passed
 	}
 	return sts
 }
@@ -181,7 +186,7 @@ func (d *allDecision) keyLocks(ctx context.Context) (sts []statement) {
 // then gets its full time again. Without it, this is a later try. If less than longLock is left and the time
 // limit cuts off its statement, the error matches ErrKeyBusy: others used up the time.
 func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, err error) {
-	d.locked = noneLocked
+	d.locked = noRow
 	answered := false
 	h, err := batch.HoldAll(ctx, d.queues, d.ops, renew)
 	defer func() { h.End(answered, err) }()
@@ -214,10 +219,10 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	}
 	answered = err == nil
 	switch {
-	case isLocked(err) && !d.passed: // no time is left
-		err = errRowsBusy
-	case isLocked(err):
-		d.locked, err = max(0, d.first), nil
+	case isLocked(err) && d.passed:
+		d.locked, err = max(0, d.first), nil // if there is no first row, an insert waited
+	case isLocked(err): // others used up the time
+		err = cmp.Or(opcontext.ShortDeadline(ctx), errRowsBusy)
 	}
 	if err == nil {
 		d.counters.Answers.Add(1)
@@ -229,13 +234,13 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 // decides what the statement does not. On a pool, nothing is carried out if another session has locked a
 // row.
 func (d *allDecision) carryOut(ctx context.Context, db DB) error {
-	d.states, d.locked = nil, noneLocked
+	d.states, d.locked = nil, noRow
 	missing := false
 	d.counters.Sent(len(d.ops), len(d.ops))
 	text, one := d.allStatement(d.tables, d.first)
 	for n := 0; one && n < 2; n++ {
 		r, decided, err := d.byStatement(ctx, db, text)
-		if err != nil || decided || d.locked != noneLocked {
+		if err != nil || decided || d.locked != noRow {
 			return err
 		}
 		if n == 0 {

@@ -54,7 +54,7 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 	for i, t := range d.tables {
 		if add {
 			n := d.numbers(t, &d.ops[i])
-			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), n.Period, n.Limit}, false)})
+			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), n.Period, n.Limit}, 0)})
 		}
 	}
 	found, seen := make([]bool, n), make([]reading, n)
@@ -65,7 +65,7 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 		} else if d.boundsWaits { // a skipped row looks like a missing one
 			sts = append(sts, statement{sql: t.sql.read, args: key, dest: t.fields([]any{&seen[i].now}, &seen[i].row)})
 		}
-		sts = append(sts, statement{sql: text, args: d.bounded(ctx, key, false), dest: t.fields(nil, &r.rows[i]), found: &found[i]})
+		sts = append(sts, statement{sql: text, args: d.bounded(ctx, key, 0), dest: t.fields(nil, &r.rows[i]), found: &found[i]})
 	}
 	if d.ops[0].At == 0 {
 		sts = append(sts, statement{sql: d.tables[0].sql.clock, dest: []any{&r.now}})
@@ -86,9 +86,9 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 			return true, nil
 		}
 		if next[i] != r.rows[i] {
-			args := d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i]), false)
+			args := d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i]), 0)
 			if d.boundsWaits {
-				args = append(args, nil) // it has the row, whoever waits in the key's queue
+				args = append(args, nil) // NULL: it has locked the row already
 			}
 			last = append(last, statement{sql: t.sql.swap, args: args, found: new(bool)})
 		}

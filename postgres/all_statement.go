@@ -128,7 +128,7 @@ func (s *Store) allStatement(tables []*table, first int) (string, bool) {
 
 // lockOrder returns the order in which n rows are locked.
 func lockOrder(n, first int) (order []int) {
-	if first != noneLocked {
+	if first != noRow {
 		order = append(order, first)
 	}
 	for i := range n {
@@ -187,7 +187,7 @@ func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r ro
 		}
 		dest = append(dest, &arrays[i])
 	}
-	sts := append(d.keyLocks(ctx), statement{sql: text, args: d.bounded(ctx, args, false), dest: dest})
+	sts := append(d.keyLocks(ctx), statement{sql: text, args: d.bounded(ctx, args, 0), dest: dest})
 	if err := d.sendTogether(ctx, db, sts); err != nil {
 		return r, false, err
 	}

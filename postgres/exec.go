@@ -57,37 +57,43 @@ func (s *Store) exec(ctx context.Context, db DB, sql string, args ...any) (bool,
 	return err == nil && tag.RowsAffected() > 0, err
 }
 
-// withRowLocked calls f in a transaction that has locked op's row, and waits in the key's queue of all processes
-// before that. The lock is a statement of its own, because a statement that waits for the lock has read its clock
-// before.
+// withRowLocked calls f in a transaction that has taken the key's advisory lock and then locked op's row. The lock
+// is a statement of its own, because a statement that waits for the lock has read its clock before.
 func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.Op, f func(tx DB) error) error {
-	sts := []statement{{sql: t.sql.lock, args: s.bounded(ctx, []any{op.Name, []byte(op.Key)}, false)}}
-	if s.boundsWaits {
-		sts = []statement{s.keyLock(ctx, t, op), sts[0]}
-	}
-	tx, err := s.beginWith(ctx, db, sts)
+	tx, err := begin(ctx, db)
 	if err != nil {
 		return s.readError(ctx, err)
 	}
-	return commit(ctx, tx, f)
+	return commit(ctx, tx, func(tx DB) error {
+		var sts []statement
+		if s.boundsWaits {
+			sts = append(sts, s.keyLock(ctx, t, op, 1))
+		}
+		sts = append(sts, statement{sql: t.sql.lock, args: s.bounded(ctx, []any{op.Name, []byte(op.Key)}, 0)})
+		if err := s.sendPipelined(ctx, tx, sts); err != nil {
+			return s.readError(ctx, err)
+		}
+		return f(tx)
+	})
 }
 
-// keyLock returns the statement that waits in the queue of all processes for op's key.
-func (s *Store) keyLock(ctx context.Context, t *table, op *limiter.Op) statement {
-	return statement{sql: t.sql.keyLock, args: s.bounded(ctx, []any{op.Name, []byte(op.Key)}, true)}
+// keyLock returns the statement that takes the advisory lock of op's key, as one of locks in its transaction.
+func (s *Store) keyLock(ctx context.Context, t *table, op *limiter.Op, locks int) statement {
+	return statement{sql: t.sql.keyLock, args: s.bounded(ctx, []any{op.Name, []byte(op.Key)}, locks)}
 }
 
 // lock locks op's row until the transaction ends, and reports whether there is one.
 func (s *Store) lock(ctx context.Context, db DB, t *table, op *limiter.Op) (found bool, err error) {
-	return s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)}, false)...)
+	return s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)}, 0)...)
 }
 
 // bounded appends the arguments of statements that set lock_timeout: see [options.boundLockWait].
 //
-// With queue, it also appends how long the statement may wait for the advisory lock of its key, or NULL for
-// no such lock. The statements of all processes that take from one key wait for that lock before they wait
-// for the row. Otherwise each would follow every version of the row that others write.
-func (s *Store) bounded(ctx context.Context, args []any, queue bool) []any {
+// With locks, it also appends how long the statement may wait for the advisory lock of its key, or NULL for
+// no such lock. If its transaction takes several, they share the time. The statements of all processes that
+// take from one key wait for that lock before they wait for the row. Otherwise each would follow every version
+// of the row that others write.
+func (s *Store) bounded(ctx context.Context, args []any, locks int) []any {
 	if !s.boundsWaits {
 		return args
 	}
@@ -96,10 +102,10 @@ func (s *Store) bounded(ctx context.Context, args []any, queue bool) []any {
 	if args = append(args, nil); ok {
 		args[len(args)-1] = &timeout
 	}
-	if !queue {
+	if locks == 0 {
 		return args
 	}
-	inQueue := int8Arg(min(wait, longestTimeout).Milliseconds())
+	inQueue := int8Arg(min(wait, longestTimeout).Milliseconds() / int64(locks))
 	if args = append(args, nil); inQueue > 0 {
 		args[len(args)-1] = &inQueue
 	}

@@ -32,7 +32,7 @@ func CitusStatements(schema string) map[string]string {
 
 func statements(o *options) map[string]string {
 	texts := map[string]string{"check": o.checkText(), "version": o.inSchema(o.text("version")), "overrides": o.inSchema(o.text("overrides"))}
-	all := func(tables ...*table) string { return o.inSchema(o.allText(tables, 0)) }
+	all := func(tables ...*table) string { return o.inSchema(o.allText(tables, noRow)) }
 	var both, most []*table
 	for _, d := range tables.All {
 		t := &table{Table: d, sql: o.onTable(d, false)}
@@ -140,9 +140,9 @@ func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.Stat
 	if err != nil {
 		return nil, err
 	}
-	for d.locked = 0; d.locked != noneLocked && err == nil; { // the first row may wait for its lock
+	for d.locked = 0; d.locked != noRow && err == nil; { // the first row may wait for its lock
 		err = s.run(ctx, write, func(db DB) error {
-			d.first, d.locked = d.locked, noneLocked
+			d.first, d.locked = d.locked, noRow
 			return d.settle(ctx, db, false)
 		})
 	}
@@ -151,7 +151,7 @@ func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.Stat
 
 // Joining returns [allDecision.join], which returns the first row and the queues that it joins.
 func Joining() func(locked int) []int {
-	d := &allDecision{first: noneLocked}
+	d := &allDecision{first: noRow}
 	return func(locked int) []int {
 		d.locked = locked
 		d.join()

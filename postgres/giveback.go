@@ -29,12 +29,9 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 		op := c.Op
 		op.At = cmp.Or(op.At, now)
 		sql, args := t.giveBackStatement(&op)
-		statements[i] = statement{sql: sql, args: s.bounded(ctx, args, false), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
+		statements[i] = statement{sql: sql, args: s.bounded(ctx, args, 0), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
 	}
-	if err := s.sendPipelined(ctx, db, statements); err != nil {
-		if len(calls) > 1 {
-			err = commitError{err}
-		}
+	if err := s.sendTogether(ctx, db, statements); err != nil {
 		return false, err
 	}
 	err = s.releaseLocked(ctx, db, t, calls, states, statements)
@@ -89,7 +86,7 @@ func (s *Store) awaitRow(ctx context.Context, db DB, t *table, op *limiter.Op) e
 	}
 	n := s.numbers(t, op)
 	policy := []any{n.Period, n.Limit}[2-t.PolicyColumns:] // a lease has no period
-	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, append([]any{op.Name, []byte(op.Key)}, policy...), false)...)
+	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, append([]any{op.Name, []byte(op.Key)}, policy...), 0)...)
 	return cmp.Or(err, tx.Rollback(ctx))
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -265,34 +264,20 @@ func TestProcessesQueueForAKey(t *testing.T) {
 				each(len(stores), func(i int) { testenv.Equal(t, limiter.StoreFailed(allow(i)), true, "the store failed") })
 			})
 		}
-		store, other := d.store(t, schema, few(2)), d.store(t, schema, few(2))
-		a, b := take(slow(5), secret, 1), take(slow(5), secret+"z", 1)
-		t.Run("what settle decides waits there", func(t *testing.T) {
-			do(t, other, a)
-			changed := a
-			changed.Policy, changed.Timeout = slow(6), 4*timeout
-			release := d.holdLock(t, queueOf(schema, a))
-			answer, released := d.send(t.Context(), t, store, changed), time.Now()
-			release()
-			state, err := answer()
-			must(t, err)
-			testenv.Equal(t, state.Now > released.UnixNano(), true, "decided by the clock after the wait")
-			do(t, other, a)
-		})
-		t.Run("a decision over several limits waits there if its row is locked, and holds no row", func(t *testing.T) {
-			do(t, other, b)
-			queue := d.holdLock(t, queueOf(schema, a))
-			doAll(t, store, a, b)
-			row := d.holdLock(t, "SELECT FROM "+rowOf(schema, a)+" FOR UPDATE")
-			var answered sync.WaitGroup
-			answered.Go(func() { doAll(t, store, a, b) })
-			d.blocked(t, 1)
-			row()
-			do(t, other, b)
-			d.blocked(t, 1)
-			queue()
-			answered.Wait()
-			wantLeft(t, other, b, 1, "two by decisions, and two takes")
-		})
+	})
+}
+
+// What settle decides does not swap the row at once while another process is in the key's queue.
+func TestSettleQueues(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		store, op := d.store(t, schema, few(2)), take(slow(5), secret, 1)
+		do(t, store, op)
+		op.Policy, op.Timeout = slow(6), testTimeout
+		release := d.holdLock(t, queueOf(schema, op))
+		answer, released := d.send(t.Context(), t, store, op), time.Now()
+		release()
+		state, err := answer()
+		must(t, err)
+		testenv.Equal(t, state.Now > released.UnixNano(), true, "decided by the clock after the wait")
 	})
 }

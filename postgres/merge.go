@@ -48,7 +48,7 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 	m := mergeds.Get().(*merged)
 	defer mergeds.Put(m)
 	m.ask(s, t, groups)
-	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, m.args, true))...)
+	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, m.args, 1))...)
 	if err != nil {
 		return false, err
 	}

@@ -234,6 +234,13 @@ func TestAllowAllBesideALock(t *testing.T) {
 				wantDecided(t, y)
 			})
 		}
+		t.Run("is busy if its time ends in the queue of the key", func(t *testing.T) {
+			l := newLimiter(t, d.store(t, schema, nil), slow(5), limiter.WithTimeout(overloadTimeout))
+			must(t, testenv.ErrorOf(allowAll(t, l, "m", "x")))
+			defer lock(t, "x")()
+			defer d.holdLock(t, queueOf(schema, limiter.Op{Name: "test", Key: "x", Policy: slow(5)}))()
+			wantError(t, testenv.ErrorOf(allowAll(t, l, "m", "x")), limiter.ErrKeyBusy, limiter.ErrNotApplied)
+		})
 		for left, sent := range map[time.Duration]bool{30 * time.Millisecond: false, 95 * time.Millisecond: true} {
 			t.Run(fmt.Sprintf("that leaves a third try %v, is busy", left), func(t *testing.T) {
 				var acquired atomic.Int64

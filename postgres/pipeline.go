@@ -69,11 +69,8 @@ func (s *Store) sendPipelined(ctx context.Context, db DB, sts []statement) error
 	return conn.SendBatch(ctx, &statements).Close()
 }
 
-// sendTogether sends statements in one transaction.
+// sendTogether sends statements by sendPipelined that the server commits at their end.
 func (s *Store) sendTogether(ctx context.Context, db DB, sts []statement) error {
-	if s.mode != nil && len(sts) > 1 {
-		return committed(ctx, db, func(db DB) error { return s.sendPipelined(ctx, db, sts) })
-	}
 	err := s.sendPipelined(ctx, db, sts)
 	if err != nil && len(sts) > 1 {
 		err = commitError{err}

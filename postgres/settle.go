@@ -9,10 +9,10 @@ import (
 )
 
 // settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls
-// there are, and seldom five more. It reads the row and the clock, and decides the calls that would
+// there are, or six more. It reads the row and the clock, and decides the calls that would
 // change nothing. It applies the others one after another, and replaces the row if it is still what
-// was read. Otherwise it decides them again while it holds the row's lock. See DESIGN.md, "Settle
-// decides what a statement cannot".
+// was read and no other session has the key's advisory lock. Otherwise it decides them again while it holds
+// that lock and the row's. See DESIGN.md, "Settle decides what a statement cannot".
 func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	calls = undecided(calls)
 	if len(calls) == 0 {

@@ -26,7 +26,7 @@ type tableStatements struct {
 	refund, cancel, release                string // likewise
 	read, insert, swap, lock, reset, sweep string
 	skip                                   string // lock, unless another session has locked the row
-	keyLock                                string // of what takes several statements
+	keyLock                                string // before the statements of settleLocked, and of AllowAll
 	add                                    string // of a release, and of a decision over several limits
 	clock                                  string // of a decision over several limits
 	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
@@ -101,7 +101,6 @@ func (r rendering) statements(t *tables.Table, calendar bool) tableStatements {
 		return column + " = " + parameter
 	}
 	both := []string{
-		"/* table */", schemaMark + "." + t.Name,
 		"/* columns */", strings.Join(t.Columns, ", "),
 		"/* columns or 0 */", each(t.Columns, ", ", func(_ int, c string) string { return "coalesce(b." + c + ", " + zero(c) + ")" }),
 		"/* state = 0 */", each(state, ", ", func(_ int, c string) string { return c + " = " + zero(c) }),
@@ -111,18 +110,18 @@ func (r rendering) statements(t *tables.Table, calendar bool) tableStatements {
 		"/* unchanged */", each(t.Columns, " AND ", func(i int, c string) string { return unchanged(c, parameter(t, c, 3+n+i)) }),
 		"/* end */", t.Render(t.End, false),
 	}
-	shared := func(file string) string { return r.text(file, both...) }
-	own := func(file string) string {
-		return strings.ReplaceAll(r.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)), "/* table */", schemaMark+"."+t.Name)
-	}
+	// A rendered text names the table for its rows, and for the advisory lock of a key.
+	ofTable := func(text string) string { return strings.ReplaceAll(text, "/* table */", schemaMark+"."+t.Name) }
+	shared := func(file string, pairs ...string) string { return ofTable(r.text(file, append(pairs, both...)...)) }
+	own := func(file string) string { return ofTable(r.render(oneBranch(readFile(t.Prefix+"_"+file), calendar))) }
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"), release: own("release"),
-		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: r.text("lock", append([]string{"/* skip */", ""}, both...)...),
+		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: shared("lock", "/* skip */", ""),
 		keyLock: shared("key_lock"), add: shared("add"), reset: shared("reset"), clock: r.text("clock"),
 		all: r.sections("all_"+t.Prefix, calendar),
 	}
 	if texts.release == "" { // leases are no claims of AllowAll
-		texts.skip = r.text("lock", append([]string{"/* skip */", r.skipLocked()}, both...)...)
+		texts.skip = shared("lock", "/* skip */", r.skipLocked())
 	}
 	if r.citus {
 		texts.refund, texts.cancel = withoutClock(texts.refund), withoutClock(texts.cancel)

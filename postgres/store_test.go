@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -100,7 +101,7 @@ func (s set) run(t *testing.T, l *least) {
 	storetest.Run(t, func(t *testing.T) limiter.Store { return l.open(t, opts...) })
 	t.Run("the roles need no more rights", func(t *testing.T) {
 		store := l.open(t, opts...)
-		for _, p := range []limiter.Policy{slow(5), long(5), places(5)} { // the suite does not bring this about for sure
+		for _, p := range []limiter.Policy{slow(5), long(5), places(5), rowtest.Lasting["sliding"](5)} { // the suite does not bring this about for sure
 			do(t, postgres.RowLocked{Store: store.Store}, take(p, "k", 1))
 		}
 		for _, p := range []limiter.Policy{slow(6), long(6)} { // a row of another policy, and a missing one

@@ -123,9 +123,9 @@ func (s *Store) readRowByNodeClock(ctx context.Context, db DB, t *table, op *lim
 // has changed.
 func (s *Store) swap(ctx context.Context, db DB, t *table, op *limiter.Op, from, to limiter.Row) (bool, error) {
 	if from == (limiter.Row{}) {
-		return s.exec(ctx, db, t.sql.insert, s.bounded(ctx, t.fields([]any{op.Name, []byte(op.Key)}, &to), false)...)
+		return s.exec(ctx, db, t.sql.insert, s.bounded(ctx, t.fields([]any{op.Name, []byte(op.Key)}, &to), 0)...)
 	}
-	return s.exec(ctx, db, t.sql.swap, s.bounded(ctx, t.swapArgs(op, from, to), true)...)
+	return s.exec(ctx, db, t.sql.swap, s.bounded(ctx, t.swapArgs(op, from, to), 1)...)
 }
 
 // swapArgs returns the arguments of the statement that replaces a row.

@@ -18,7 +18,7 @@ func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (de
 		return false, nil
 	}
 	st := newTakeStatement(t, op, s.numbers(t, op))
-	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args, true), st.columns...)
+	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args, 1), st.columns...)
 	if err != nil {
 		return false, err
 	}
@@ -41,7 +41,7 @@ func (s *Store) takeUnits(ctx context.Context, db DB, t *table, g *batch.Group) 
 	op, units := unitsOf(g)
 	st := newTakeStatement(t, &op, s.numbers(t, &op))
 	st.add(units)
-	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args, true), st.columns...)
+	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args, 1), st.columns...)
 	if err != nil {
 		return false, err
 	}

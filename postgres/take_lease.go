@@ -21,7 +21,7 @@ func (s *Store) takeLease(ctx context.Context, db DB, t *table, g *batch.Group) 
 	op := g.Op()
 	args := []any{op.Name, []byte(op.Key), t.Numbers(op, 0).Limit, int64(op.Hold), op.ID, at(op), longestLease}
 	var row taken
-	done, err = s.scanRow(ctx, db, t.sql.take, s.bounded(ctx, args, true), t.fields([]any{&row.granted, &row.state.Now}, &row.state.Row)...)
+	done, err = s.scanRow(ctx, db, t.sql.take, s.bounded(ctx, args, 1), t.fields([]any{&row.granted, &row.state.Now}, &row.state.Row)...)
 	if err != nil {
 		return false, err
 	}

@@ -99,14 +99,15 @@ func (q *Queue) grant(k *keyQueue) {
 }
 
 // Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait, and before
-// that in the queue of all processes, until little time is left. It may renew the time of the Hold: see [HoldAll].
+// that in the queue of all processes, until little time is left. Meanwhile its keys and its slot stay taken. It may
+// renew the time of the Hold: see [HoldAll].
 func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
 	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
 	if h.Waited() && h.renew {
 		opcontext.Renew(ctx)
 	}
-	return opcontext.Begin(ctx, fresh, lockWait, 2*opcontext.LongestLockWait(ctx))
+	return opcontext.Begin(ctx, fresh, lockWait, 2*(opcontext.LongestLockWait(ctx)-lockWait))
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports

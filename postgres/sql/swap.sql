@@ -1,4 +1,5 @@
--- Replaces a row if it still is what was read, and if no other statement is in the key's queue of all processes.
+-- Replaces a row if it still is what was read. With a wait for the key's advisory lock, it takes that lock, and
+-- changes nothing while another session holds it.
 --
 -- $1 limiter, $2 key, $3 and following: the columns of the new row, then those of the old one
 UPDATE /* table */
