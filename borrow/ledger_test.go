@@ -11,6 +11,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/storetest"
 )
 
 // ledger counts what passed in each 10 ms.
@@ -116,4 +117,20 @@ func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *led
 	stats := s.Stats()
 	g.local.Add(stats.Local)
 	g.givenBack.Add(stats.GivenBack)
+}
+
+func open(t *testing.T, inner limiter.Store) *Store {
+	t.Helper()
+	s, err := New(inner, 2, time.Second)
+	testenv.Must(t, err)
+	return s
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) limiter.Store { return open(t, memory.New()) })
+	storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
+		var ahead atomic.Int64
+		inner := memory.New(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+		return open(t, inner), func(d time.Duration) { ahead.Store(int64(d)) }
+	})
 }

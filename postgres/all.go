@@ -94,13 +94,9 @@ func (d *allDecision) doNow(ctx context.Context) error {
 	}
 }
 
-const (
-	// allTries is how often doQueued sends its statement.
-	allTries = 20
-	// longLock is the shortest wait, for a row or for the answer to a later try, that counts as a failure of
-	// the store.
-	longLock = 100 * time.Millisecond
-)
+// longLock is the shortest wait, for a row or for the answer to a later try, that counts as a failure of the
+// store.
+const longLock = 100 * time.Millisecond
 
 // tooLate reports whether ctx leaves less than 50 ms for another try. If the time limit ended its statement, the
 // outcome would be unknown. On an overloaded row a statement may take longer than 25 ms.
@@ -109,6 +105,9 @@ func tooLate(ctx context.Context) bool {
 }
 
 var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", limiter.ErrNotApplied, limiter.ErrKeyBusy)
+
+// rowsBusy is errRowsBusy, or [limiter.ErrCanceled] if the caller's deadline left less than the time limit.
+func rowsBusy(ctx context.Context) error { return cmp.Or(opcontext.ShortDeadline(ctx), errRowsBusy) }
 
 // doQueued carries out the takes in the caller's goroutine when no other operation of this process on
 // one of their keys is in flight. If another session has locked a row, the next try takes the advisory lock
@@ -121,13 +120,10 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 		d.first = noRow // the first try waits for no row
 	}
 	busy, awaited := false, noRow
-	for tries, again := 0, false; tries < allTries && !(again && tooLate(ctx)); again = true {
+	for again := false; ; again = true {
 		sent, waited, err := d.try(ctx, !again)
 		if err != nil || d.locked == noRow {
 			return err
-		}
-		if sent {
-			tries++
 		}
 		busy = busy || waited || len(d.lockable) > 0 // the locks of others were short
 		if sent && d.locked != d.first && !slices.Contains(d.queued, d.locked) {
@@ -149,7 +145,6 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 		}
 		d.first, d.queued, busy = d.locked, []int{d.locked}, true
 	}
-	return cmp.Or(opcontext.ShortDeadline(ctx), errRowsBusy)
 }
 
 // join makes the next try take the advisory lock of the skipped row's key. It takes several such locks only for
@@ -201,7 +196,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	if err == nil {
 		defer d.release(conn)
 		if !renew && tooLate(ctx) {
-			err = errRowsBusy
+			err = rowsBusy(ctx)
 		} else {
 			err = h.Begin(ctx, fresh(conn), lockWait)
 		}
@@ -222,7 +217,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	case isLocked(err) && d.passed:
 		d.locked, err = max(0, d.first), nil // if there is no first row, an insert waited
 	case isLocked(err): // others used up the time
-		err = cmp.Or(opcontext.ShortDeadline(ctx), errRowsBusy)
+		err = rowsBusy(ctx)
 	}
 	if err == nil {
 		d.counters.Answers.Add(1)

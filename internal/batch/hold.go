@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +108,7 @@ func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) er
 	if h.Waited() && h.renew {
 		opcontext.Renew(ctx)
 	}
-	return opcontext.Begin(ctx, fresh, lockWait, 2*(opcontext.LongestLockWait(ctx)-lockWait))
+	return opcontext.Begin(ctx, fresh, lockWait, math.MaxInt64) // what LockWait allows
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports

@@ -103,11 +103,11 @@ func TestHold(t *testing.T) {
 
 func TestHoldTime(t *testing.T) {
 	sub(t, "is full again only with renew, if others were answered", func(t *testing.T, s *sender, q *queue) {
-		queues, ops := []*batch.Queue{q.Queue}, takes("k")
+		queues, ops := []*batch.Queue{q.Queue, q.Queue}, takes("k l") // it waits for the first alone
 		for i := range 8 {
 			answered, renew, late := i&1 > 0, i&2 > 0, i&4 > 0
 			s.before = failing(limiter.ErrNotApplied, func([]*batch.Group) bool { return !answered })
-			first := ask(t.Context(), q, ops...)
+			first := ask(t.Context(), q, ops[0])
 			limited, began := limited(t.Context(), t, timeout), time.Now()
 			h, err := batch.HoldAll(limited, queues, ops, renew)
 			testenv.Must(t, err)
@@ -120,8 +120,12 @@ func TestHoldTime(t *testing.T) {
 				ends += s.takes + pause
 			}
 			<-time.After(pause)
-			if err = h.Begin(limited, false, 0); errors.Is(err, limiter.ErrNotApplied) != (late && ends == timeout) {
+			if err = h.Begin(limited, false, 20*ms); errors.Is(err, limiter.ErrNotApplied) != (late && ends == timeout) {
 				t.Errorf("answered %v, renew %v, a connection after %v: Begin = %v", answered, renew, pause, err)
+			}
+			longest := opcontext.LongestLockWait(limited)
+			if row, queue, _ := opcontext.LockWait(limited); err == nil && (row != min(20*ms, longest) || queue != 2*(longest-row)) {
+				t.Errorf("answered %v, renew %v: it waits %v for its row and %v in the queue, of at most %v", answered, renew, row, queue, longest)
 			}
 			<-limited.Done()
 			if ends = max(ends, s.takes+pause); time.Since(began) != ends {
