@@ -45,7 +45,7 @@ func (s *Store) check(ctx context.Context) error {
 		return err
 	}
 	if version < schemaVersion {
-		return fmt.Errorf("%w: limiter_goose_version records version %d of the tables, and this release needs %d; run %s, which upgrades the tables or says what differs",
+		return fmt.Errorf("%w: limiter_goose_version records version %d of the tables, and this release needs %d; %s, which upgrades the tables or says what differs",
 			limiter.ErrMisconfigured, version, schemaVersion, s.up())
 	}
 	return nil

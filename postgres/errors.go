@@ -189,17 +189,17 @@ func ofWorker(err error) bool {
 
 // migrate returns advice on how to create the tables.
 func (s *Store) migrate() string {
-	return fmt.Sprintf("; migration %d creates or upgrades the tables in schema %s: call %s, or run goose: "+
+	return fmt.Sprintf("; migration %d creates or upgrades the tables in schema %s: %s, or goose: "+
 		"see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables", schemaVersion, s.schema, s.up())
 }
 
-// up returns the call that migrates the store's schema.
+// up returns advice on how to migrate the store's schema.
 func (s *Store) up() string {
-	with := ""
+	flag, with := "", ""
 	if s.schema != pgschema.Default {
-		with = fmt.Sprintf(", migrations.WithSchema(%q)", s.schema)
+		flag, with = " --schema "+s.schema, fmt.Sprintf(", migrations.WithSchema(%q)", s.schema)
 	}
-	return "migrations.Up(ctx, migrations.Postgres, db" + with + ")"
+	return fmt.Sprintf("run limiter migrate up%s, or migrations.Up(ctx, migrations.Postgres, db%s)", flag, with)
 }
 
 // unusable reports whether the connection that returned err must not be used again: it leads to a

@@ -134,8 +134,8 @@ func TestAdviceOfErrors(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},
-		{"public", "42P01", "or run goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"},
-		{"limits", "42P01", "creates or upgrades the tables in schema limits"},
+		{"public", "42P01", "or goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"},
+		{"limits", "42P01", "the tables in schema limits: run limiter migrate up --schema limits, or migrations.Up("},
 		{"public", "28P01", "; see user and password in the DSN"},
 		{"public", "3D000", "; create the database, or name another in the DSN"},
 		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},

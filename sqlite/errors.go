@@ -13,7 +13,7 @@ import (
 )
 
 // runUp is what makes the tables, or records those that exist.
-const runUp = "run migrations.Up(ctx, migrations.SQLite, store.DB())"
+const runUp = "run limiter migrate up, or migrations.Up(ctx, migrations.SQLite, store.DB())"
 
 // migrateTables is advice for tables that the statements cannot use.
 var migrateTables = fmt.Sprintf("the tables are missing, or differ from those of migration %d; %s, or goose: "+

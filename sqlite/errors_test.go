@@ -77,7 +77,7 @@ func TestInterpretError(t *testing.T) {
 	}
 	must(t, sqlite.InterpretError(t.Context(), nil, true))
 	for err, want := range map[*coded]string{
-		{1, "no such table: t"}:               "differ from those of migration 1; run migrations.Up",
+		{1, "no such table: t"}:               "differ from those of migration 1; run limiter migrate up, or migrations.Up",
 		{1, "no such column: c"}:              "the tables are missing",
 		{1, "table t has no column named c"}:  "the tables are missing",
 		{1, `near "RETURNING": syntax error`}: "it needs release 3.42",

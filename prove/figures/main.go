@@ -157,7 +157,7 @@ func lost(reports []campaign.Report, postgres map[string]int64) string {
 		return ""
 	}
 	return english.Sprintf(`
-Two settings give up durability. `+"`WithAsyncCommit`"+` lost %d takes (kills of the server: %d). A failover to an asynchronous
+Not in the table: `+"`WithAsyncCommit`"+` lost %d takes (kills of the server: %d). A failover to an asynchronous
 standby that lagged behind lost %d takes (failovers: %d).
 `,
 		postgres[campaign.LostAsyncCommit], kills(reports, "WithAsyncCommit", campaign.ClusterKills),

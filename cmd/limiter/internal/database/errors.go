@@ -33,7 +33,7 @@ func (db *DB) Explain(err error) error {
 		case "42703": // no such column
 			advice = "upgrade the tables by limiter migrate up"
 		case "42501": // a missing privilege
-			advice = "grant the role CONNECT on the database, and what limiter doctor prints"
+			advice = "grant the role what limiter doctor prints; to connect, it needs CONNECT on the database"
 		case "3D000": // no such database
 			advice = "create the database, or correct its name in the URL"
 		case "25006": // read-only
@@ -55,7 +55,7 @@ var goTexts = []struct {
 	text *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`(?:call|run) migrations\.Up\(ctx(?:, [^()]*(?:\([^()]*\))?)*\)(?:, or (?:run )?goose)?(?:: see https://\S*[^\s:])?`), "run limiter migrate up"},
+	{regexp.MustCompile(`run limiter migrate up(?: --schema \S+)?, or migrations\.Up\(ctx(?:, [^()]*(?:\([^()]*\))?)*\)(?:, or goose)?(?:: see https://\S*[^\s:])?`), "run limiter migrate up"},
 	{regexp.MustCompile(`run migrations\.Down of`), "run limiter migrate down of"},
 	{regexp.MustCompile(`pass another name to WithSchema`), "pass another --schema"},
 	{regexp.MustCompile(`; if Citus distributes the tables, pass postgres\.WithCitus\(\)`), "; run limiter doctor"},
