@@ -100,7 +100,8 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 }
 
 // judge decides, once, whether the wait of a statement that waited too long for its row was the last one of its
-// calls. No wait begins in about the last fifth of their time, so that the server can answer.
+// calls. No wait begins in about the last fifth of their time, so that the server can answer, except after one in
+// the queue of all processes, which leaves no more than that.
 func (st *Statement) judge() {
 	if st.judged {
 		return
@@ -110,9 +111,10 @@ func (st *Statement) judge() {
 	if st.from != &st.queue.slow {
 		least /= 2
 	}
-	least = max(least, (c.ownWait+c.rowWait+wait)/9)
+	if st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond; !st.queued { // the store truncates it
+		least = max(least, (c.ownWait+c.rowWait+wait)/9)
+	}
 	st.judged, st.last = true, lockWait == 0 || opcontext.LongestLockWait(c.ctx) < least
-	st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the store truncates it
 }
 
 // NeedsWritten reports whether the store must set Written after a statement that waited too long for its row.

@@ -88,7 +88,9 @@ func TestSlowKeysWait(t *testing.T) {
 		const busy = "not applied+busy+row locked after "
 		ask(t.Context(), q, takes("u u")...).want(t, busy+"160.2ms, "+busy+"197.12ms")
 		ask(t.Context(), q, within(120*ms, "u")).want(t, busy+"56.2ms")
-		s.age = func(string) time.Duration { return 90 * ms } // longer ago than the wait began, but less than 100 ms
+		s.age = func(string) time.Duration { return time.Hour }
+		ask(t.Context(), q, within(5*time.Second, "u")).want(t, "not applied+row locked after 4.37712s") // beside the queue at the end
+		s.age = func(string) time.Duration { return 90 * ms }                                            // longer ago than the wait began, but less than 100 ms
 		ask(t.Context(), q, within(100*ms, "x")).want(t, busy+"53.6ms")
 		s.age = func(string) time.Duration { return 190 * ms }
 		ask(t.Context(), q, take("x", 1)).want(t, busy+"202.496ms")

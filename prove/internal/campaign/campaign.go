@@ -110,7 +110,7 @@ func (r *Round) Most(what string, d time.Duration) {
 	r.most[what] = max(r.most[what], d.Milliseconds())
 }
 
-// Rounds runs the rounds of a scenario in the campaign's tier, and stops at the first that fails.
+// Rounds runs the rounds of a scenario in the campaign's tier as subtests, and stops at the first that fails.
 func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func(t *testing.T, r *Round)) {
 	t.Helper()
 	s := c.report.scenario(scenario, c.wanted(sizes))
@@ -127,11 +127,11 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 	for ; number <= s.Wanted; number++ {
 		seed := roundSeed(c.Seed, scenario, number)
 		r := &Round{
-			Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), t: t,
+			Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)),
 			counts: map[string]int64{}, most: map[string]int64{},
 		}
 		began := time.Now()
-		if round(t, r); t.Failed() {
+		if !t.Run(fmt.Sprint("round ", number), func(t *testing.T) { r.t = t; round(t, r) }) {
 			t.FailNow()
 		}
 		if c.Round > 0 {
