@@ -245,9 +245,16 @@ func TestProcessesQueueForAKey(t *testing.T) {
 			allow := func(i int) error { op := op; op.ID += int64(i); return testenv.ErrorOf(stores[i].Do(t.Context(), op)) }
 			must(t, allow(0))
 			lock := "SELECT FROM " + rowOf(schema, op) + " FOR UPDATE"
-			t.Run(name+", waits in the queue of the key, and beside it at the end", func(t *testing.T) {
+			t.Run(name+", goes beside a queue that does not move, at the end", func(t *testing.T) {
+				t.Parallel()
+				store, op := d.store(t, schema, few(2)), op
+				op.Key, op.Timeout = op.Key+"2", 12*timeout
+				do(t, store, op)
+				defer d.holdLock(t, queueOf(schema, op))()
+				do(t, store, op)
+			})
+			t.Run(name+", waits in the queue of the key", func(t *testing.T) {
 				release := d.holdLock(t, queueOf(schema, op))
-				must(t, allow(0))
 				answer, released := d.send(t.Context(), t, stores[1], op), time.Now()
 				release()
 				state, err := answer()
