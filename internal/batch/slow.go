@@ -100,20 +100,21 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 }
 
 // judge decides, once, whether the wait of a statement that waited too long for its row was the last one of its
-// calls. No wait begins in about the last fifth of their time, so that the server can answer, except after one in
-// the queue of all processes, which leaves no more than that.
+// calls. No wait begins in about the last fifth of their time, so that the server can answer. After one in the queue
+// of all processes, which leaves a fifth, it is the last eighth.
 func (st *Statement) judge() {
 	if st.judged {
 		return
 	}
 	lockWait, c := st.queue.config.LockWait, st.Groups[0].Calls[0]
-	wait, least := time.Since(st.sent), lockWait
+	wait, least, part := time.Since(st.sent), lockWait, time.Duration(9)
 	if st.from != &st.queue.slow {
 		least /= 2
 	}
-	if st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond; !st.queued { // the store truncates it
-		least = max(least, (c.ownWait+c.rowWait+wait)/9)
+	if st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond; st.queued { // the store truncates it
+		part = 18
 	}
+	least = max(least, (c.ownWait+c.rowWait+wait)/part)
 	st.judged, st.last = true, lockWait == 0 || opcontext.LongestLockWait(c.ctx) < least
 }
 
