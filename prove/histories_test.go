@@ -42,8 +42,10 @@ func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time
 		}
 		wait(t.Context(), rest)
 	})
-	h.Calls = startWorkers(t, workers...).calls(t, r)
-	stop()
+	func() {
+		defer stop() // before the round ends
+		h.Calls = startWorkers(t, workers...).calls(t, r)
+	}()
 	r.Count("expired rows swept", swept)
 	closeHistory(t, r, log, h)
 }

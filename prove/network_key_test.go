@@ -98,11 +98,15 @@ func keyRows() []networkFault {
 			p := dbtest.NewPooler(t, server.DSN(), "max_client_conn = 3")
 			return behind(p) + "&pool_max_conns=8", func(t *testing.T, r *campaign.Round, k oneKey) {
 				var others []*pgx.Conn
-				for began := time.Now(); len(others) < 3 && time.Since(began) < waitLimit; {
+				admitted := await(t, waitLimit, func() bool {
 					other, err := pgx.Connect(t.Context(), behind(p))
-					if err == nil { // the pooler counts a closed connection until it has read so
+					if err == nil { // PgBouncer counts a closed connection until it reads the close
 						others = append(others, other)
 					}
+					return len(others) == 3
+				})
+				if !admitted {
+					t.Fatalf("the pooler admits %d connections, want 3", len(others))
 				}
 				// The pooler answers while the connection is made, so nothing was sent.
 				k.fails(t, r, func() {}, outcome.NotApplied)

@@ -168,7 +168,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	wait(t.Context(), time.Second)
 	stop()
 	first := inUse(t, server)
-	// There may be more connections later, each with three goroutines, most of them the proxy's. A round has one.
+	// There may be more connections later, each with three goroutines, most of them the proxy's. A round adds
+	// a goroutine.
 	more := processes*connections - first.connections
 	first.connections, first.goroutines = first.connections+more, first.goroutines+3*int(more)+1
 

@@ -100,22 +100,19 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 }
 
 // judge decides, once, whether the wait of a statement that waited too long for its row was the last one of its
-// calls. No wait begins in about the last fifth of their time, so that the server can answer. After one in the queue
-// of all processes, which leaves a fifth, it is the last eighth.
+// calls. No wait begins in about the last fifth of their time, so that the server can answer.
 func (st *Statement) judge() {
 	if st.judged {
 		return
 	}
 	lockWait, c := st.queue.config.LockWait, st.Groups[0].Calls[0]
-	wait, least, part := time.Since(st.sent), lockWait, time.Duration(9)
+	wait, least := time.Since(st.sent), lockWait
 	if st.from != &st.queue.slow {
 		least /= 2
 	}
-	if st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond; st.queued { // the store truncates it
-		part = 18
-	}
-	least = max(least, (c.ownWait+c.rowWait+wait)/part)
+	least = max(least, (c.ownWait+c.rowWait+wait)/9)
 	st.judged, st.last = true, lockWait == 0 || opcontext.LongestLockWait(c.ctx) < least
+	st.queued = st.queueWait > 0 && wait > st.queueWait-time.Millisecond // the store truncates it
 }
 
 // NeedsWritten reports whether the store must set Written after a statement that waited too long for its row.

@@ -129,8 +129,9 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 // failed together with others wait for a quarter of the usual time: they have waited before, and some
 // of their rows are probably locked.
 //
-// Before that, a take of one key may wait behind those of other processes, for as long as its first caller
-// can wait. The statement of a slow key does not: behind others, it would not learn that its row is locked.
+// Before that, a take of one key may wait behind those of other processes, so that all its waits end within 3/4 of
+// the time of its first caller. If that queue does not move, the rest is enough for a try beside it. The statement
+// of a slow key does not queue: behind others, it would not learn that its row is locked.
 func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
@@ -149,7 +150,7 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 		row = config.LockWait
 	}
 	row = max(1, min(row, longest/2)) // little time is left for both
-	return row, 2 * (longest - row)
+	return row, longest/8*15 - 2*row
 }
 
 // isLocked reports whether the statement was sent and failed because it waited too long for its row.

@@ -131,7 +131,8 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 			counts: map[string]int64{}, most: map[string]int64{},
 		}
 		began := time.Now()
-		if !t.Run(fmt.Sprint("round ", number), func(t *testing.T) { r.t = t; round(t, r) }) {
+		passed := t.Run(fmt.Sprint("round ", number), func(t *testing.T) { r.t = t; round(t, r) })
+		if !passed || r.t == nil || t.Failed() { // without a t, -run has left it out
 			t.FailNow()
 		}
 		if c.Round > 0 {
