@@ -207,14 +207,15 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 		}
 		return false, h.Waited(), err
 	}
-	late := !renew && opcontext.LongestLockWait(ctx) < longLock/5*2 // less than longLock is left
+	longest := opcontext.LongestLockWait(ctx)
+	late := !renew && longest < longLock/5*2 // less than longLock is left
 	err = d.runOn(ctx, conn, write, func(db DB) error { return d.carryOut(ctx, db) })
 	if late && ctx.Err() != nil && limiter.StoreFailed(err) {
 		err = fmt.Errorf("%w: other processes kept locking the rows: %w", limiter.ErrKeyBusy, err)
 	}
 	answered = err == nil
 	switch {
-	case isLocked(err) && d.passed:
+	case isLocked(err) && (d.passed || opcontext.LongestLockWait(ctx) > longest/2): // its clock may end a wait early
 		d.locked, err = max(0, d.first), nil // if there is no first row, an insert waited
 	case isLocked(err): // others used up the time
 		err = rowsBusy(ctx)

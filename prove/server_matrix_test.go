@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
@@ -226,5 +229,29 @@ func changed(begin, end string) func(*testing.T, *target) func() {
 	return func(t *testing.T, on *target) func() {
 		execute(t, on.server.DSN(), begin)
 		return func() { execute(t, on.server.DSN(), end) }
+	}
+}
+
+// After a step of its clock, the server ends waits for locks too early.
+func TestClockStepWhileAllQueues(t *testing.T) {
+	server, clock := newServerWithClock(t)
+	l, err := limiter.New(openStore(t, server.DSN()), "name", limiter.TokenBucket{Capacity: 9, Refill: 1, Interval: year}, limiter.WithTimeout(waitLimit))
+	must(t, err)
+	var all limiter.AllResult
+	take := func() {
+		all, err = limiter.AllowAll(t.Context(), limiter.Claim{Limiter: l, Key: "k"}, limiter.Claim{Limiter: l, Key: "l"})
+	}
+	take()
+	other := connection(t, server.DSN())
+	executeOn(t, other, "BEGIN", "SELECT FROM limiter_token_buckets FOR UPDATE", `SELECT pg_advisory_xact_lock(hashtextextended(
+		encode('k', 'hex'), hashtextextended('name', hashtextextended('"public".limiter_token_buckets', 0))))`)
+	var call sync.WaitGroup
+	call.Go(take)
+	until(t, server.DSN(), "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+	clock.Set(clock.Ahead() + time.Hour)
+	wait(t.Context(), 1200*time.Millisecond) // the server looks at its clock after a second
+	must(t, other.Close(t.Context()))
+	if call.Wait(); err != nil || !all.Allowed {
+		t.Errorf("after the step: %+v, %v", all.Result, err)
 	}
 }
