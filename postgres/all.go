@@ -215,7 +215,8 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	}
 	answered = err == nil
 	switch {
-	// After a step of its clock, the server ends waits too early.
+	// If time is left, the clock of the server was stepped, which ends waits early, or the time was shared by
+	// several locks.
 	case isLocked(err) && (d.passed || opcontext.LongestLockWait(ctx) > longest/2):
 		d.locked, err = max(0, d.first), nil // if there is no first row, an insert waited
 	case isLocked(err): // others used up the time

@@ -150,7 +150,7 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 		row = config.LockWait
 	}
 	row = max(1, min(row, longest/2)) // little time is left for both
-	return row, longest/8*15 - 2*row
+	return row, longest/8*15 - 2*row  // longest is 2/5 of the time
 }
 
 // isLocked reports whether the statement was sent and failed because it waited too long for its row.
