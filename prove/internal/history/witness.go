@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -88,7 +89,7 @@ func (k *rowHistory) fault(kind Kind, format string, args ...any) {
 	k.report.fault(kind, k.key, format, args...)
 }
 
-// attempts is how often the witness looks for other calls that may have made a change of which no answer tells.
+// attempts is how often the witness looks for an explanation, for each call of unknown outcome and once more.
 const attempts = 100
 
 // check finds fault with the history, unless there is an explanation without any.
@@ -96,21 +97,17 @@ func (k *rowHistory) check() {
 	slices.SortStableFunc(k.calls, func(a, b *Call) int { return cmp.Compare(a.Began, b.Began) })
 	report, first := k.report, (*Report)(nil)
 	k.by = map[*Call]int{}
-	for k.attempt = range attempts {
+	for k.attempt = 0; ; k.attempt++ {
 		k.report = new(Report)
 		k.explain()
+		first = cmp.Or(first, k.report)
 		if len(k.report.Faults) == 0 {
 			break
 		}
-		if first == nil {
-			first = k.report
-		}
-		if !k.doubtful && !k.changing() {
+		if k.attempt+1 == attempts*(1+int(first.Unknown)) || !k.doubtful && !k.changing() {
+			k.report = first
 			break
 		}
-	}
-	if len(k.report.Faults) > 0 {
-		k.report = first
 	}
 	report.add(k.report)
 }
@@ -217,7 +214,17 @@ func (k *rowHistory) unexplained(i int, s *step) {
 	if s.new.FullAt < s.old.FullAt || s.new.Start < s.old.Start || s.new.Start == s.old.Start && less || s.new == s.old {
 		kind = Given
 	}
-	k.fault(kind, "step %d of %d makes of\n     %+v\n     %+v", i+1, len(k.steps), s.old, s.new)
+	k.fault(kind, "step %d of %d makes of\n     %+v\n     %+v%s", i+1, len(k.steps), s.old, s.new, k.silent(s))
+}
+
+// silent lists the calls that explain nothing, were not answered, and may have been under way at a step.
+func (k *rowHistory) silent(s *step) (text string) {
+	for _, c := range k.fitting(math.MaxInt64, func(c *Call) bool { return c.Outcome != Answered }) {
+		if during := k.offset.during(c); during.from <= s.new.At && s.new.At <= during.to {
+			text += fmt.Sprintf("\n     not by %+v", *c)
+		}
+	}
+	return text
 }
 
 // inTime checks that no call had ended before one began that comes before it.
