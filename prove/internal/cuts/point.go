@@ -109,7 +109,7 @@ func (w *Client) spent() (map[string]int64, error) {
 	return found, err
 }
 
-// rows reads the rows of the keys, which follow one another. A range is planned well on an empty table.
+// rows reads the rows of the keys. The primary key serves a range even if the plan was made for an empty table.
 func (w *Client) rows(each func(kind limiter.PolicyKind, name, key string, row limiter.Row)) error {
 	return tables.Rows(context.Background(), w.db, "WHERE limiter = $1 AND key BETWEEN $2 AND $3", each, w.name, []byte(w.keys[0]), []byte(w.keys[2]))
 }

@@ -89,7 +89,7 @@ func (k *rowHistory) fault(kind Kind, format string, args ...any) {
 	k.report.fault(kind, k.key, format, args...)
 }
 
-// attempts is how often the witness looks for an explanation, for each call of unknown outcome and once more.
+// attempts is how many explanations the witness tries, and how many more per unknown outcome, up to 40 times.
 const attempts = 100
 
 // check finds fault with the history, unless there is an explanation without any.
@@ -104,7 +104,7 @@ func (k *rowHistory) check() {
 		if len(k.report.Faults) == 0 {
 			break
 		}
-		if k.attempt+1 == attempts*(1+int(first.Unknown)) || !k.doubtful && !k.changing() {
+		if k.attempt+1 == attempts*(1+int(min(first.Unknown, 40))) || !k.doubtful && !k.changing() {
 			k.report = first
 			break
 		}
@@ -214,14 +214,14 @@ func (k *rowHistory) unexplained(i int, s *step) {
 	if s.new.FullAt < s.old.FullAt || s.new.Start < s.old.Start || s.new.Start == s.old.Start && less || s.new == s.old {
 		kind = Given
 	}
-	k.fault(kind, "step %d of %d makes of\n     %+v\n     %+v%s", i+1, len(k.steps), s.old, s.new, k.silent(s))
+	k.fault(kind, "step %d of %d makes of\n     %+v\n     %+v%s", i+1, len(k.steps), s.old, s.new, k.unanswered(s))
 }
 
-// silent lists the calls that explain nothing, were not answered, and may have been under way at a step.
-func (k *rowHistory) silent(s *step) (text string) {
+// unanswered lists the calls without an answer that explain nothing and may have been under way at a step.
+func (k *rowHistory) unanswered(s *step) (text string) {
 	for _, c := range k.fitting(math.MaxInt64, func(c *Call) bool { return c.Outcome != Answered }) {
-		if during := k.offset.during(c); during.from <= s.new.At && s.new.At <= during.to {
-			text += fmt.Sprintf("\n     not by %+v", *c)
+		if during := k.offset.during(c); c.changes() || during.from <= s.new.At && s.new.At <= during.to {
+			text += fmt.Sprintf("\n     unanswered: %+v", *c)
 		}
 	}
 	return text
