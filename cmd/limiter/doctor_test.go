@@ -258,10 +258,9 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 	stopAfter(t, other)
 	file, copied := filepath.Join(other.Dir, "app.db"), filepath.Join(other.Dir, "limiter")
 	succeeds(t, "sqlite:"+file, "migrate", "up")
-	// A file that this process writes cannot run while a child that another test starts still has it open.
-	must(t, exec.CommandContext(t.Context(), "cp", os.Args[0], copied).Run())
 	t.Cleanup(func() { _ = os.Chmod(other.Dir, 0o755) })
-	must(t, errors.Join(os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555)))
+	// A file that this process writes cannot run while a child that another test starts still has it open.
+	must(t, errors.Join(exec.CommandContext(t.Context(), "cp", os.Args[0], copied).Run(), os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555)))
 	cmd := other.Command(t.Context(), copied, "doctor")
 	cmd.Env = command(t.Context(), "sqlite:"+file).Env
 	out, err := cmd.Output()

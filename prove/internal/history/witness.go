@@ -64,7 +64,7 @@ func byKey(h *History) map[Key]*rowHistory {
 	of := func(key Key) *rowHistory {
 		k := keys[key]
 		if k == nil {
-			k = &rowHistory{key: key, opened: h.Opened[key], left: h.Left[key]}
+			k = &rowHistory{key: key, opened: h.Opened[key], left: h.Left[key], by: map[*Call]int{}}
 			keys[key] = k
 		}
 		return k
@@ -89,25 +89,26 @@ func (k *rowHistory) fault(kind Kind, format string, args ...any) {
 	k.report.fault(kind, k.key, format, args...)
 }
 
-// attempts is how many explanations the witness tries, and how many more per unknown outcome, up to 40 times.
+// attempts is how often the witness looks for other calls that may have made a change of which no answer tells.
 const attempts = 100
 
 // check finds fault with the history, unless there is an explanation without any.
 func (k *rowHistory) check() {
 	slices.SortStableFunc(k.calls, func(a, b *Call) int { return cmp.Compare(a.Began, b.Began) })
 	report, first := k.report, (*Report)(nil)
-	k.by = map[*Call]int{}
-	for k.attempt = 0; ; k.attempt++ {
+	for k.attempt = range attempts {
 		k.report = new(Report)
 		k.explain()
-		first = cmp.Or(first, k.report)
 		if len(k.report.Faults) == 0 {
 			break
 		}
-		if k.attempt+1 == attempts*(1+int(min(first.Unknown, 40))) || !k.doubtful && !k.changing() {
-			k.report = first
+		first = cmp.Or(first, k.report)
+		if !k.doubtful && !k.changing() {
 			break
 		}
+	}
+	if len(k.report.Faults) > 0 {
+		k.report = first
 	}
 	report.add(k.report)
 }
