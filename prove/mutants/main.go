@@ -139,7 +139,8 @@ func plantGenerated(ctx context.Context) error {
 			err = errors.Join(err, trial.Write(*out, results))
 		}
 		if unknown := may.Unknown(results); len(unknown) > 0 {
-			err = errors.Join(err, fmt.Errorf("%d mutants survive: add a test, or a line with a reason to %s", len(unknown), survivors))
+			err = errors.Join(err, fmt.Errorf("%d mutants survive: add a test, or a line with a reason to %s:\n%s",
+				len(unknown), survivors, trial.Text(unknown)))
 		}
 		return err
 	})

@@ -196,7 +196,7 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			results = append(results, r)
-			if c.found[r.Mutant.File+r.Test]++; r.Outcome != Killed {
+			if c.found[r.Mutant.File+r.Test]++; r.Outcome != Killed && r.Outcome != Undecided {
 				fmt.Fprintln(c.Out, r)
 			}
 			return nil
