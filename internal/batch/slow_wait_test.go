@@ -29,11 +29,11 @@ func TestSlowKeysWait(t *testing.T) {
 		before, limit time.Duration // how long the answered statement before it takes, and its time limit
 		want          string
 	}{
-		{true, ms, timeout, "not applied+row locked"},
 		{true, 80 * ms, timeout, "not applied+row locked"},
 		{true, 150 * ms, timeout, "not applied+busy+row locked"},
 		{true, 0, 60 * ms, "not applied+row locked"},
 		{false, ms, time.Second, "not applied+row locked after 792.496ms"},
+		{false, ms, 60 * ms, "not applied+row locked"},
 	} {
 		slowly(t, fmt.Sprintf("are busy or not: %+v", c), func(t *testing.T, s *sender, q *queue) {
 			op, wait, sent := take("x", 1), s.before, 0
