@@ -45,7 +45,7 @@ func TestApplyAtEdges(t *testing.T) {
 	cancelBucket.Booked = limiter.State{Row: booked, Now: 10 * s}
 	larger, slower, empty, refilled := booked, booked, booked, booked
 	larger.Limit, slower.Period, empty.FullAt, refilled.FullAt = 6, 2*s, 15*s, 10*s
-	small := limiter.Row{FullAt: 10 * s, At: 10 * s, Period: s, Limit: 1}
+	small, slow := limiter.Row{FullAt: 10 * s, At: 10 * s, Period: s, Limit: 1}, limiter.Row{FullAt: 10 * s, At: 9 * s, Period: 2 * s, Limit: 5}
 	ending := op(limiter.OpTake, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2001}, 1)
 	ending.MaxWait = 3000
 	near := op(limiter.OpTake, window(5, 60), 1)
@@ -101,13 +101,13 @@ func TestApplyAtEdges(t *testing.T) {
 		{"a reset bucket of another policy is full", op(limiter.OpCharge, bucket(5), 1), limiter.Row{Period: s, Limit: 1}, 60 * s, limiter.Row{FullAt: 61 * s, At: 60 * s, Period: s, Limit: 5}, true, 0},
 		{"a bucket 1 ns before it expires keeps its tokens", op(limiter.OpCharge, bucket(5), 1), small, 3610*s - 1, limiter.Row{FullAt: 3615*s - 1, At: 3610*s - 1, Period: s, Limit: 5}, true, 0},
 		{"a bucket that has expired is full", op(limiter.OpCharge, bucket(5), 1), small, 3610 * s, limiter.Row{FullAt: 3611 * s, At: 3610 * s, Period: s, Limit: 5}, true, 0},
+		{"a look leaves a full bucket as it is", op(limiter.OpLook, bucket(5), 1), slow, 10 * s, slow, false, 0},
+		{"a refusal leaves a bucket that refills as fast as it is", op(limiter.OpTake, bucket(4), 1), empty, 10 * s, empty, false, s},
 		{"a look converts a bucket that is too small", op(limiter.OpLook, bucket(6), 6), booked, 10 * s, limiter.Row{FullAt: 21 * s, At: 10 * s, Period: s, Limit: 6}, false, 0},
 		{
 			"a MaxWait longer than the cost takes to come back", ending,
-			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5},
-			10 * s,
-			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5},
-			false, 9001,
+			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}, 10 * s,
+			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}, false, 9001,
 		},
 		{"a refusal waits until the next window is within MaxWait", near, row(100, 5, 105, 10, 5), 105 * s, row(100, 5, 105, 10, 5), false, 3 * s},
 		{"a window keeps its count if the clock is set back within it", op(limiter.OpTake, window(5, 60), 1), row(60, 1, 110, 60, 5), 70 * s, row(60, 2, 70, 60, 5), true, 0},
