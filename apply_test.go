@@ -123,16 +123,14 @@ func TestApplyAtEdges(t *testing.T) {
 			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),
 			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1<<24 - 1},
 			10 * s,
-			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1},
-			true, 0,
+			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1}, true, 0,
 		},
 		{
 			"a conversion does not overflow 64 bits",
 			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),
 			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1 << 24},
 			10 * s,
-			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1},
-			true, 0,
+			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1}, true, 0,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -45,6 +45,7 @@ var giveBackCases = []testCase{
 			late, early := f.allow(l, "k", 2), f.allow(l, "k", 3)
 			f.at(10*s - ns)
 			f.refundOf(l, 3, early, true)
+			f.refundOf(l, 5, f.charge(l, "k", 5), true) // there was no room for it
 			f.at(10 * s)
 			f.refundOf(l, 2, late, false) // nobody has used the next window yet
 			f.passes(l, "k", 5)
