@@ -85,6 +85,7 @@ func TestApplyAtEdges(t *testing.T) {
 			"a refusal waits for the row's own window beyond the next one",
 			op(limiter.OpTake, window(5, 10), 1), row(7, 5, 8, 7, 5), 8 * s, row(7, 5, 8, 7, 5), false, 6 * s,
 		},
+		{"a row moves back by its own windows with the clock", op(limiter.OpTake, window(5, 10), 1), row(70, 3, 75, 7, 5), 65 * s, row(63, 5, 65, 7, 5), false, 5 * s},
 		{"a refusal that converts the row sets no Wait", op(limiter.OpTake, window(5, 10), 1), row(60, 5, 61, 60, 5), 65 * s, row(60, 5, 65, 10, 5), false, 0},
 		{"a cancel needs the booking's window length", cancelWindow, row(100, 1, 95, 20, 5), 95 * s, row(100, 1, 95, 20, 5), false, 0},
 		{"a cancel needs the booking's window", cancelWindow, row(110, 1, 95, 10, 5), 95 * s, row(110, 1, 95, 10, 5), false, 0},
