@@ -102,8 +102,8 @@ func TestApplyAtEdges(t *testing.T) {
 		{"a reset bucket of another policy is full", op(limiter.OpCharge, bucket(5), 1), limiter.Row{Period: s, Limit: 1}, 60 * s, limiter.Row{FullAt: 61 * s, At: 60 * s, Period: s, Limit: 5}, true, 0},
 		{"a bucket 1 ns before it expires keeps its tokens", op(limiter.OpCharge, bucket(5), 1), small, 3610*s - 1, limiter.Row{FullAt: 3615*s - 1, At: 3610*s - 1, Period: s, Limit: 5}, true, 0},
 		{"a bucket that has expired is full", op(limiter.OpCharge, bucket(5), 1), small, 3610 * s, limiter.Row{FullAt: 3611 * s, At: 3610 * s, Period: s, Limit: 5}, true, 0},
-		{"a look leaves a full bucket as it is", op(limiter.OpLook, bucket(5), 1), slow, 10 * s, slow, false, 0},
-		{"a refusal leaves a bucket that refills as fast as it is", op(limiter.OpTake, bucket(4), 1), empty, 10 * s, empty, false, s},
+		{"a look that passes leaves a full bucket of a slower policy as it is", op(limiter.OpLook, bucket(5), 1), slow, 10 * s, slow, false, 0},
+		{"a refusal leaves a larger bucket of the same rate as it is", op(limiter.OpTake, bucket(4), 1), empty, 10 * s, empty, false, s},
 		{"a look converts a bucket that is too small", op(limiter.OpLook, bucket(6), 6), booked, 10 * s, limiter.Row{FullAt: 21 * s, At: 10 * s, Period: s, Limit: 6}, false, 0},
 		{
 			"a MaxWait longer than the cost takes to come back", ending,

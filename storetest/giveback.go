@@ -39,13 +39,13 @@ var giveBackCases = []testCase{
 	},
 	{
 		"RefundOf credits only the window that was charged",
-		"a refund that comes after its window has ended gives nothing back, whatever others were charged since",
+		"a refund credits its window while that runs, also for a charge above the limit, and nothing later, whatever others were charged since",
 		forEach(windows(5, 10*s), func(f *fixture, l *limiter.Limiter) {
 			f.at(9 * s)
 			late, early := f.allow(l, "k", 2), f.allow(l, "k", 3)
 			f.at(10*s - ns)
 			f.refundOf(l, 3, early, true)
-			f.refundOf(l, 5, f.charge(l, "k", 5), true) // there was no room for it
+			f.refundOf(l, 5, f.charge(l, "k", 5), true) // the charge had no room
 			f.at(10 * s)
 			f.refundOf(l, 2, late, false) // nobody has used the next window yet
 			f.passes(l, "k", 5)

@@ -209,7 +209,7 @@ func TestSlowKeysFail(t *testing.T) {
 		ask(t.Context(), open(s, q.config), takes("x x x")...).want(t, "not applied+row locked, 2 not applied+failed fast")
 	})
 	slowly(t, "fast only after a wait of 100 ms by the queue", func(t *testing.T, s *sender, q *queue) {
-		ask(t.Context(), q, within(160*ms, "x")).want(t, "not applied+row locked") // after 112 ms, 20 of them by its caller
+		ask(t.Context(), q, within(160*ms, "x")).want(t, "not applied+row locked") // after 112 ms, 21 of them in its caller's own statement
 		next := ask(t.Context(), q, within(60*ms, "x"))
 		close(s.unlock)
 		next.want(t, "took")

@@ -139,7 +139,7 @@ func plantGenerated(ctx context.Context) error {
 			err = errors.Join(err, trial.Write(*out, results))
 		}
 		if unknown := may.Unknown(results); len(unknown) > 0 {
-			err = errors.Join(err, fmt.Errorf("add a test of these mutants, or a line with a reason to %s:\n%s", survivors, trial.Text(unknown)))
+			err = errors.Join(err, fmt.Errorf("%d mutants survive: add a test for each, or a line with a reason to %s:\n%s", len(unknown), survivors, trial.Text(unknown)))
 		}
 		return err
 	})
