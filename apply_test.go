@@ -48,6 +48,7 @@ func TestApplyAtEdges(t *testing.T) {
 	small, slow := limiter.Row{FullAt: 10 * s, At: 10 * s, Period: s, Limit: 1}, limiter.Row{FullAt: 10 * s, At: 9 * s, Period: 2 * s, Limit: 5}
 	ending := op(limiter.OpTake, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2001}, 1)
 	ending.MaxWait = 3000
+	faster := limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}
 	near := op(limiter.OpTake, window(5, 60), 1)
 	near.MaxWait = 12 * time.Second
 	slide := limiter.SlidingWindow{Limit: 5, Window: 16 * time.Second}
@@ -105,11 +106,7 @@ func TestApplyAtEdges(t *testing.T) {
 		{"a look that passes leaves a full bucket of a slower policy as it is", op(limiter.OpLook, bucket(5), 1), slow, 10 * s, slow, false, 0},
 		{"a refusal leaves a larger bucket of the same rate as it is", op(limiter.OpTake, bucket(4), 1), empty, 10 * s, empty, false, s},
 		{"a look converts a bucket that is too small", op(limiter.OpLook, bucket(6), 6), booked, 10 * s, limiter.Row{FullAt: 21 * s, At: 10 * s, Period: s, Limit: 6}, false, 0},
-		{
-			"a MaxWait longer than the cost takes to come back", ending,
-			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}, 10 * s,
-			limiter.Row{FullAt: 10*s + 15_000, At: 10 * s, Period: 1000, Limit: 5}, false, 9001,
-		},
+		{"a MaxWait longer than the cost takes to come back", ending, faster, 10 * s, faster, false, 9001},
 		{"a refusal waits until the next window is within MaxWait", near, row(100, 5, 105, 10, 5), 105 * s, row(100, 5, 105, 10, 5), false, 3 * s},
 		{"a window keeps its count if the clock is set back within it", op(limiter.OpTake, window(5, 60), 1), row(60, 1, 110, 60, 5), 70 * s, row(60, 2, 70, 60, 5), true, 0},
 		{"an own clock that is late by more than the new window was set back", late, row(60, 1, 95, 60, 5), 84 * s, row(80, 2, 84, 10, 5), true, 0},
@@ -124,14 +121,16 @@ func TestApplyAtEdges(t *testing.T) {
 			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),
 			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1<<24 - 1},
 			10 * s,
-			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1}, true, 0,
+			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1},
+			true, 0,
 		},
 		{
 			"a conversion does not overflow 64 bits",
 			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),
 			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1 << 24},
 			10 * s,
-			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1}, true, 0,
+			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1},
+			true, 0,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
