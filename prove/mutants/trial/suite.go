@@ -143,14 +143,8 @@ const (
 	useless = "it reaches no mutant"
 )
 
-// A mutant of Go code gets this much of a suite. Most mutants that the first tests do not kill survive them all.
-const (
-	leastTime  = 10 * time.Second
-	leastTests = 3
-)
-
-// reaching returns the tests that reach a mutant, as far as there is time for them. The first are those that are
-// fast and have killed most mutants of the same file.
+// reaching returns the tests that reach a mutant. The first are those that are fast and have killed most mutants of
+// the same file.
 func (c *Campaign) reaching(s *suite, m *generate.Mutant) []*test {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,12 +156,7 @@ func (c *Campaign) reaching(s *suite, m *generate.Mutant) []*test {
 	}
 	perKill := func(t *test) time.Duration { return t.took / time.Duration(1+c.found[m.File+s.pkg+" "+t.name]) }
 	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(perKill(a), perKill(b)) })
-	n, left := 0, leastTime
-	for n < len(tests) && (n < leastTests || left >= tests[n].took || strings.HasSuffix(m.File, ".sql")) {
-		left -= tests[n].took
-		n++
-	}
-	return tests[:n]
+	return tests
 }
 
 // groups divides tests into runs, each of which takes longer than the ones before it.
