@@ -49,8 +49,11 @@ func (c *Campaign) run(ctx context.Context, pkg string, tests []*test, mutant in
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, fmt.Sprintf("%s=%d", generate.Chosen, mutant), generate.Reached+"="+reached)
 	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
-	// The tests' own children end with them.
+	// The tests' own children end with them, and so do file systems that only root can mount.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+	}
 	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = kill
 	cmd.WaitDelay = unwind
