@@ -61,7 +61,7 @@ func TestClassOfErrors(t *testing.T) {
 			context.DeadlineExceeded,
 		}},
 		{limiter.ErrMisconfigured, limiter.ErrMisconfigured, []error{
-			state("42P01"), state("42703"), state("42501"), state("42601"), state("28P01"), state("28000"), state("3D000"), state("3F000"), state("0A000"),
+			state("42P01"), state("42703"), state("42501"), state("42601"), state("28P01"), state("28000"), state("3D000"), state("3F000"), state("0A000"), state("42883"),
 			errors.Join(state("22023"), &pgconn.ConnectError{}), // a setting in the DSN
 		}},
 	}
@@ -147,6 +147,7 @@ func TestAdviceOfErrors(t *testing.T) {
 		{"public", "42P18", "pass postgres.WithCitus()"},
 		{"public", "42601", "pass postgres.WithCitus()"},
 		{"public", "26000", "default_query_exec_mode=exec"},
+		{"public", "25006", "target_session_attrs=read-write"},
 	}
 	for _, c := range cases {
 		t.Run(c.schema+" "+c.code, func(t *testing.T) {

@@ -109,7 +109,7 @@ func TestServerWithoutTLS(t *testing.T) {
 		"require": limiter.ErrMisconfigured, "verify-full": limiter.ErrMisconfigured,
 		"prefer": limiter.ErrNotApplied, "disable": limiter.ErrNotApplied,
 	} {
-		store := storeOn(t, pool(t, "postgres://u:hunter2@"+address+"/db?sslmode="+mode, few(1)), "public")
+		store := storeOn(t, pool(t, "postgres://u:hunter2@"+address+","+address+"/db?sslmode="+mode, few(1)), "public")
 		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 		t.Run(mode, func(t *testing.T) { wantError(t, err, class) })
 		if class == limiter.ErrMisconfigured {
