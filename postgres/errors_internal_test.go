@@ -47,6 +47,7 @@ func TestClassOfErrors(t *testing.T) {
 			&pgconn.PgError{Code: "0A000", Message: "gecachter Plan darf den Ergebnistyp nicht ändern", Routine: "RevalidateCachedQuery"},
 			&pgconn.ConnectError{},
 			&pgconn.PgError{Severity: "FATAL", Code: "57P05"}, &pgconn.PgError{Severity: "FATAL", Code: "57P03"},
+			&pgconn.PgError{Severity: "FATAL", Code: "53300"},
 			safe{io.EOF},
 			pgx.ErrTxClosed,
 			commitError{pgx.ErrTxCommitRollback},
@@ -94,6 +95,7 @@ func TestErrorsOnCitus(t *testing.T) {
 		testenv.ErrorIs(t, s.interpretError(t.Context(), write, state(code)), limiter.ErrOutcomeUnknown, code)
 		testenv.ErrorIs(t, s.interpretError(t.Context(), read, state(code)), limiter.ErrNotApplied, code, "of a read")
 	}
+	testenv.Equal(t, s.refusedByCitus(), "", "advice on what the tables need")
 	for err, outage := range map[error]bool{ // a worker is not the store
 		state("08006"): false, state("XX000"): false, state("57P01"): false,
 		errors.Join(state("55000"), &pgconn.ConnectError{}): true, // a database that allows no connections
