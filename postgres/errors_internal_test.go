@@ -105,6 +105,16 @@ func TestErrorsOnCitus(t *testing.T) {
 	}
 }
 
+func TestOutagesAndRetries(t *testing.T) {
+	for codes, want := range map[string][2]bool{ // an outage, retried
+		"25006 53300 57P01 57P03": {true, true}, "26000 40001 40P01 42P05 57P05": {false, true}, "08006 42P01": {true, false}, "53100 55P03 57014": {},
+	} {
+		for code := range strings.FieldsSeq(codes) {
+			testenv.Equal(t, [2]bool{new(Store).isOutage(state(code)), isRetryable(state(code))}, want, code, "is an outage, is retried")
+		}
+	}
+}
+
 func TestClassAfterTheContextEnded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -23,26 +25,20 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 	execute(t, c.DSN(), cuts.Conflict)
 	for _, mode := range cuts.Modes() {
 		t.Run(mode.Name, func(t *testing.T) {
-			sizes := campaign.Sizes{CI: 1, Nightly: 1, Release: 2} // the second round swaps FIN and RST
-			proof.Rounds(t, "connections cut at every byte, "+mode.Name, sizes, func(t *testing.T, r *campaign.Round) {
+			proof.Rounds(t, "connections cut at every byte, "+mode.Name, campaign.Sizes{CI: 1, Nightly: 1, Release: 2}, func(t *testing.T, r *campaign.Round) {
 				execute(t, c.DSN(), "TRUNCATE "+tables.Names)
 				sweep := &cutSweep{dsn: c.DSN(), mode: mode, offset: int64(r.Rand.Uint32()), r: r}
-				kinds := make(chan cuts.Kind)
-				var clients sync.WaitGroup
-				for range 2 * runtime.NumCPU() { // each waits for connections most of the time
-					clients.Go(func() {
-						for kind := range kinds {
-							if err := sweep.cut(t, kind); err != nil {
-								t.Errorf("%s: %v", kind.Name, err)
-							}
+				var clients errgroup.Group
+				clients.SetLimit(2 * runtime.NumCPU()) // each waits for connections most of the time
+				for _, kind := range cuts.Kinds() {
+					clients.Go(func() error {
+						if err := sweep.cut(t, kind); err != nil {
+							t.Errorf("%s: %v", kind.Name, err)
 						}
+						return nil
 					})
 				}
-				for _, kind := range cuts.Kinds() {
-					kinds <- kind
-				}
-				close(kinds)
-				clients.Wait()
+				_ = clients.Wait()
 			})
 		})
 	}
@@ -74,7 +70,7 @@ func (s *cutSweep) cut(t *testing.T, kind cuts.Kind) error {
 		stride = max(1, total/cutsOfSample)
 	}
 	for point := s.offset % stride; point < total && !t.Failed(); point += stride {
-		cut := cutproxy.Cut{After: point, Reset: (point/stride+int64(s.r.Number))%2 == 1}
+		cut := cutproxy.Cut{After: point, Reset: (point/stride+int64(s.r.Number))%2 == 1} // the second round swaps them
 		if point > sizes[cutproxy.Request] {
 			cut.Direction, cut.After = cutproxy.Response, point-sizes[cutproxy.Request]-1
 		}
