@@ -42,18 +42,16 @@ func (c *Campaign) run(ctx context.Context, pkg string, tests []*test, mutant in
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit+unwind)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memoryLimit), "sh", c.program(pkg),
+	// Who may mount a file system can unshare: what a killed test has mounted ends with it.
+	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; unshare -m true 2>&- && exec unshare -m "$@"; exec "$@"`, memoryLimit), "sh", c.program(pkg),
 		"-test.run="+pattern(tests), "-test.v", "-test.count=1", "-test.failfast", "-test.timeout="+limit.String())
 	cmd.Dir = filepath.Join(c.Root, pkg)
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, fmt.Sprintf("%s=%d", generate.Chosen, mutant), generate.Reached+"="+reached)
 	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
-	// The tests' own children end with them, and so do file systems that only root can mount.
+	// The tests' own children end with them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
-	}
 	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = kill
 	cmd.WaitDelay = unwind
