@@ -157,14 +157,15 @@ func TestSweepOfShortCalls(t *testing.T) {
 		store := d.store(t, schema, nil)
 		d.rows(t, schema, "k", 8000, "2 hours")
 		release := d.holdLock(t, "LOCK "+schema+".limiter_token_buckets")
-		for range 10 { // each statement on that table takes too long, so the next one covers fewer pages
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			if _, err := store.Sweep(ctx, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
-				t.Fatalf("Sweep beside a locked table: %v", err)
-			}
-			cancel()
+		for range 6 { // in the first call the choice of a position takes too long, then each statement
+			ctx, leave := context.WithCancel(t.Context())
+			var sweep sync.WaitGroup
+			sweep.Go(func() { testenv.ErrorIs(t, testenv.ErrorOf(store.Sweep(ctx, 1_000_000)), limiter.ErrCanceled) })
+			d.blocked(t, 1)
+			leave()
+			sweep.Wait()
+			d.blocked(t, 0)
 		}
-		d.blocked(t, 0)
 		release()
 		before := d.count(t, schema, "true")[0]
 		_, err := store.Sweep(testenv.Looks(bounded(t), int64(len(tables.All))), 1_000_000)
