@@ -157,7 +157,8 @@ func TestSweepOfShortCalls(t *testing.T) {
 		store := d.store(t, schema, nil)
 		d.rows(t, schema, "k", 8000, "2 hours")
 		release := d.holdLock(t, "LOCK "+schema+".limiter_token_buckets")
-		for range 6 { // in the first call the choice of a position takes too long, then each statement
+		// The first call waits where it chooses a position. Each later one waits in a statement, so the next covers fewer pages.
+		for range 6 {
 			ctx, leave := context.WithCancel(t.Context())
 			var sweep sync.WaitGroup
 			sweep.Go(func() { testenv.ErrorIs(t, testenv.ErrorOf(store.Sweep(ctx, 1_000_000)), limiter.ErrCanceled) })
