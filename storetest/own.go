@@ -6,6 +6,86 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
+var refillCases = []testCase{
+	{
+		"a client polling every 0.9 intervals gets its full rate",
+		"what has come back in part between two requests is never lost",
+		func(f *fixture) {
+			for _, cost := range []int64{1, 2} {
+				l := f.limiter("l", bucket(2*cost, s/time.Duration(cost)))
+				key := string(rune('0' + cost))
+				f.at(0)
+				f.passes(l, key, 2*cost)
+				passed := 0
+				for i := 1; i <= 100; i++ {
+					f.at(time.Duration(i) * 900 * ms)
+					if f.allow(l, key, cost).Allowed {
+						passed++
+					}
+				}
+				if passed != 90 {
+					f.Errorf("cost %d: %d passed in 90 intervals after the burst, want 90", cost, passed)
+				}
+			}
+		},
+	},
+	{
+		"the longest and the shortest policies work",
+		"every policy that New accepts is exact, at its extremes too",
+		func(f *fixture) {
+			const most = 262_980 * time.Hour // 30 years
+			f.script(f.limiter("slow", bucket(1, most)), "k", []call{
+				{n: 1, allowed: true, reset: most},
+				{n: 1, retry: most, reset: most},
+				{at: most - ns, n: 1, retry: ns, reset: ns},
+				{at: most, n: 1, allowed: true, reset: most},
+			})
+			const large = int64(most / time.Microsecond)
+			fast := limiter.TokenBucket{Capacity: large, Refill: 1_000_000, Interval: s}
+			f.script(f.limiter("fast", fast), "k", []call{
+				{n: large, allowed: true, reset: most},
+				{n: large, retry: most, reset: most},
+				{at: time.Microsecond, n: 1, allowed: true, reset: most},
+				{at: time.Microsecond, n: 1, retry: time.Microsecond, reset: most},
+			})
+			f.script(f.limiter("short", window(1<<60, ms)), "k", []call{
+				{n: 1 << 60, allowed: true, used: 1 << 60, reset: ms},
+				{n: 1 << 60, used: 1 << 60, retry: ms, reset: ms},
+				{at: ms, n: 1, allowed: true, remaining: 1<<60 - 1, used: 1, reset: ms},
+			})
+		},
+	},
+}
+
+var windowCases = []testCase{
+	{
+		"a late older time neither reopens the old window nor counts in it",
+		"a request whose clock was read before the window's edge, but which comes after one from behind it, counts in the row's window",
+		scripted(window(3, 10*s), []call{
+			{at: 9 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: s},
+			{at: 10 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 10 * s},
+			{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10*s + 10*ms},
+			{at: 9*s + 990*ms, n: 1, used: 3, retry: 10*s + 10*ms, reset: 10*s + 10*ms},
+			{at: 9*s + 990*ms, verb: peek, used: 3, retry: 10*s + 10*ms, reset: 10*s + 10*ms},
+			{at: 10*s + 10*ms, n: 1, used: 3, retry: 9990 * ms, reset: 9990 * ms},
+			{at: 9*s + 990*ms, verb: refund, n: 1, allowed: true},
+			{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10*s + 10*ms},
+		}),
+	},
+	{
+		"requests at once on an expired window",
+		"concurrent requests that all find an ended window admit its limit together, not each",
+		forEach(map[string]limiter.Policy{"window": window(5, s), "calendar": daily(5)}, func(f *fixture, l *limiter.Limiter) {
+			for i := range 5 {
+				f.at(time.Duration(i) * day)
+				if got := f.concurrently(32, func(int) bool { return f.allowed(l, "k", 1) }); got != 5 {
+					f.Fatalf("day %d: %d of 32 passed, want 5", i, got)
+				}
+			}
+		}),
+	},
+}
+
 var policyCases = []testCase{
 	{
 		"Peek follows a new policy",
