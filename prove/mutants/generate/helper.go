@@ -4,12 +4,12 @@ import "strings"
 
 // The variables that a program with mutants reads.
 const (
-	Chosen  = "LIMITER_MUTANT"         // the id of a mutant
+	Chosen  = "LIMITER_MUTANT"         // the site and the id of each mutant: "7 31 12 54"
 	Reached = "LIMITER_MUTANT_REACHED" // a file with one byte for each site, set to 1 when it is reached
 )
 
 // helperImports are the packages that the added files import.
-var helperImports = []string{"fmt", "io/fs", "os", "regexp", "strconv", "syscall", "testing/fstest"}
+var helperImports = []string{"fmt", "io/fs", "os", "regexp", "strconv", "strings", "syscall", "testing/fstest"}
 
 // helperFile is added to each package.
 const helperFile = "zz_mutant_helper.go"
@@ -22,10 +22,20 @@ func helper(name string) string {
 import (
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
-var mutantChosen, _ = strconv.Atoi(os.Getenv("CHOSEN"))
+var mutantChosen = mutantsBySite(strings.Fields(os.Getenv("CHOSEN")))
+
+func mutantsBySite(list []string) map[int]int {
+	chosen := map[int]int{}
+	for ; len(list) > 1; list = list[2:] {
+		site, _ := strconv.Atoi(list[0])
+		chosen[site], _ = strconv.Atoi(list[1])
+	}
+	return chosen
+}
 
 var mutantReached = mutantMap()
 
@@ -50,7 +60,7 @@ func mutantAt(site int) int {
 	if mutantReached != nil {
 		mutantReached[site] = 1
 	}
-	return mutantChosen
+	return mutantChosen[site]
 }
 `)
 }

@@ -167,7 +167,7 @@ func mutantReadFile(name string) ([]byte, error) {
 
 func mutantEdited(name string) ([]byte, error) {
 	text, err := FILES.ReadFile(name)
-	if e := mutantEdits[mutantChosen]; e.file == name && err == nil {
+	if e := mutantEdits[mutantChosen[mutantSites[name]]]; e.file == name && err == nil {
 		text = append(append(append([]byte(nil), text[:e.from]...), e.text...), text[e.to:]...)
 	}
 	return text, err

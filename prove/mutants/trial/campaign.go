@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -29,6 +30,7 @@ type Campaign struct {
 	Jobs    int      // how many mutants to try at the same time
 	Package string   // if it is not empty, only mutants of this directory
 	Match   *regexp.Regexp
+	From    int // how many mutants of each package not to try: those before them in the order
 	Out     io.Writer
 
 	Seed  string    // if it is not empty, only a sample that it chooses
@@ -70,13 +72,15 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 	}
 	targets := slices.DeleteFunc(slices.Clone(c.Plan), func(t Target) bool { return len(wanted[t.Dir]) == 0 })
 	if c.Seed != "" {
-		if targets = c.sample(targets, wanted); len(targets) == 0 {
+		if targets = c.sample(targets); len(targets) == 0 {
 			return nil, errors.New("no mutant to sample: the list of known survivors has no such package")
 		}
 	}
 	for i, target := range targets {
 		share := time.Until(c.End) / time.Duration(len(targets)-i)
 		mutants, end := wanted[target.Dir], time.Now().Add(share)
+		order(mutants, c.Seed, (*generate.Mutant).Identity)
+		mutants = mutants[min(c.From, len(mutants)):]
 		suites, err := c.prepare(ctx, target)
 		if err != nil {
 			return results, err
@@ -101,17 +105,12 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 // sampledTargets is how many packages a sample is taken from.
 const sampledTargets = 3
 
-// sample chooses some listed packages, but none with slow tests, and the order of their mutants. The same seed
-// chooses the same ones in the same order.
-func (c *Campaign) sample(targets []Target, wanted map[string][]*generate.Mutant) []Target {
+// sample chooses some listed packages, but none with slow tests. The same seed chooses the same ones.
+func (c *Campaign) sample(targets []Target) []Target {
 	fmt.Fprintf(c.Out, "the sample of %s\n", c.Seed)
 	targets = slices.DeleteFunc(targets, func(t Target) bool { return !c.Known.lists(t.Dir) || t.Suites[0].Takes >= longest })
 	order(targets, c.Seed, func(t Target) string { return t.Dir })
-	targets = targets[:min(sampledTargets, len(targets))]
-	for _, t := range targets {
-		order(wanted[t.Dir], c.Seed, (*generate.Mutant).Identity)
-	}
-	return targets
+	return targets[:min(sampledTargets, len(targets))]
 }
 
 // order sorts a list by a hash of the seed and each name.
@@ -148,9 +147,10 @@ func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite,
 			if err != nil {
 				return nil, err
 			}
-			if err := c.each(ctx, len(s.tests), func(i int) error { return c.record(ctx, s.pkg, s.tests[i]) }); err != nil {
+			if err := c.each(ctx, len(s.tests), func(i int) error { return c.record(ctx, s.tests[i]) }); err != nil {
 				return nil, err
 			}
+			slices.SortFunc(s.tests, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
 			c.suites[which] = s
 			c.tell(s)
 		}
@@ -174,35 +174,33 @@ func (c *Campaign) tell(s *suite) {
 	fmt.Fprintf(c.Out, "%s: %d of %d tests are used\n", s.pkg, used, len(s.tests))
 }
 
-// together is how many mutants are tried until databases are dropped that stopped tests leave behind. Without that
+// chunk is how many mutants are tried until databases are dropped that stopped tests leave behind. Without that
 // they would fill the disk.
-const together = 100
+const chunk = 400
 
-// tryAll tries mutants. A sample ends when its time is over.
+// tryAll tries mutants. A sample ends when its time is over. If it is stopped, the results are of whole chunks.
 func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant, end time.Time) (results []Result, err error) {
 	over := func() bool { return c.Seed != "" && time.Now().After(end) }
-	for some := range slices.Chunk(mutants, together) {
-		if over() {
-			break
-		}
-		err = c.each(ctx, len(some), func(i int) error {
-			if over() {
-				return nil
+	for some := range slices.Chunk(mutants, chunk) {
+		tried := make([]*Result, len(some))
+		err = c.each(ctx, len(some), func(i int) (err error) {
+			if !over() {
+				tried[i], err = c.try(ctx, suites, some[i], end)
 			}
-			r, err := c.try(ctx, suites, some[i], end)
-			if err != nil {
-				return err
-			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			results = append(results, r)
-			if c.found[r.Mutant.File+r.Test]++; r.Outcome != Killed && r.Outcome != Undecided {
-				fmt.Fprintln(c.Out, r)
-			}
-			return nil
+			return err
 		})
+		tried = slices.DeleteFunc(tried, func(r *Result) bool { return r == nil })
+		if err == nil && c.Seed == "" {
+			left := batches(tried)
+			err = c.each(ctx, len(left), func(i int) error { return c.tryTogether(ctx, suites, left[i]) })
+		}
 		if err = errors.Join(err, c.clean(ctx)); err != nil {
 			return results, err
+		}
+		for _, r := range tried {
+			if results = append(results, *r); r.Outcome != Killed && r.Outcome != Undecided {
+				fmt.Fprintln(c.Out, r)
+			}
 		}
 	}
 	return results, nil

@@ -25,13 +25,13 @@ const unwind = 5 * time.Second
 
 type verdict struct {
 	failed, timedOut bool
-	test             string // the first that failed, or was running when the program stopped
+	test             string // the first that failed, with its subtest, or the last that was running
 	took             time.Duration
 	output           string // the end of it
 }
 
-// run runs tests of a program one time, up to the first that fails. An error means that it could not.
-func (c *Campaign) run(ctx context.Context, pkg string, tests []*test, mutant int, reached string, limit time.Duration) (verdict, error) {
+// run runs tests of a package one time on mutants, up to the first that fails. An error means that it could not.
+func (c *Campaign) run(ctx context.Context, tests []*test, mutants []*Result, reached string, limit time.Duration) (verdict, error) {
 	temp, err := os.MkdirTemp(c.Dir, "run")
 	if err != nil {
 		return verdict{}, err
@@ -43,11 +43,15 @@ func (c *Campaign) run(ctx context.Context, pkg string, tests []*test, mutant in
 	bounded, cancel := context.WithTimeout(ctx, limit+unwind)
 	defer cancel()
 	// Who may mount a file system can unshare: what a killed test has mounted ends with it.
-	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; unshare -m true 2>&- && exec unshare -m "$@"; exec "$@"`, memoryLimit), "sh", c.program(pkg),
+	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; unshare -m true 2>&- && exec unshare -m "$@"; exec "$@"`, memoryLimit), "sh", c.program(tests[0].pkg),
 		"-test.run="+pattern(tests), "-test.v", "-test.count=1", "-test.failfast", "-test.timeout="+limit.String())
-	cmd.Dir = filepath.Join(c.Root, pkg)
+	cmd.Dir = filepath.Join(c.Root, tests[0].pkg)
 	cmd.Env = append(os.Environ(), c.Env...)
-	cmd.Env = append(cmd.Env, "TMPDIR="+temp, fmt.Sprintf("%s=%d", generate.Chosen, mutant), generate.Reached+"="+reached)
+	var chosen strings.Builder
+	for _, r := range mutants {
+		fmt.Fprintf(&chosen, " %d %d", r.Mutant.Site, r.Mutant.ID)
+	}
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp, generate.Chosen+"="+chosen.String(), generate.Reached+"="+reached)
 	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
 	// The tests' own children end with them.
@@ -80,7 +84,7 @@ func pattern(tests []*test) string {
 	for i, t := range tests {
 		names[i] = t.run
 	}
-	return "^(" + strings.Join(names, "|") + ")$"
+	return strings.Join(names, "|")
 }
 
 // kept is how much of the output a verdict keeps. The rest of a tail is for the lines that tell what a test does.
@@ -97,14 +101,14 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// These match lines that tell what a test does, and have its name without its subtests.
+// These match lines that tell what a test does.
 var (
 	running  = regexp.MustCompile(`(?m)^\s*=== (?:RUN|CONT)\s+([^\s/]+)`)
-	failed   = regexp.MustCompile(`(?m)^\s*--- FAIL:\s+([^\s/]+)`)
+	failed   = regexp.MustCompile(`(?m)^\s*--- FAIL:\s+(\S+)`)
 	timedOut = regexp.MustCompile(`(?m)^\s*panic: test timed out after `)
 )
 
-// test returns the first test that failed, or else the last that ran.
+// test returns the first test that failed, with its subtest, or else the last that ran.
 func (t tail) test() string {
 	if m := failed.FindSubmatch(t); m != nil {
 		return string(m[1])
@@ -124,66 +128,148 @@ const (
 	Undecided  = "undecided"   // the time of a sample was over before all tests had run
 )
 
+// alone bounds the tests that run on one mutant at a time, by how long they took for each kill in the same file.
+// The others run on several mutants at once, at most batch of them.
+const (
+	alone = 8 * time.Second
+	batch = 40
+)
+
 // Result is what came of a mutant.
 type Result struct {
 	Mutant  *generate.Mutant
 	Outcome string
 	Test    string // what killed it, as in "./memory TestStore"
+
+	rest []*test // reach it, and have not run
 }
 
-// try runs the tests that reach a mutant, until one fails twice.
-func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant, end time.Time) (Result, error) {
-	result := Result{Mutant: m, Outcome: NotReached}
+// try runs the fast tests that reach a mutant, until one fails twice.
+func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant, end time.Time) (*Result, error) {
+	r := &Result{Mutant: m, Outcome: NotReached}
 	for _, s := range suites {
-		for _, tests := range groups(c.reaching(s, m)) {
-			if c.Seed != "" && time.Now().Add(taken(tests)).After(end) {
-				result.Outcome = Undecided
-				return result, nil
+		tests, rest := c.reaching(s, m)
+		r.rest = append(r.rest, rest...)
+		for _, run := range groups(tests) {
+			if c.Seed != "" && time.Now().Add(taken(run)).After(end) {
+				r.Outcome = Undecided
+				return r, nil
 			}
-			if result.Outcome == NotReached {
-				result.Outcome = Survived
+			if r.Outcome == NotReached {
+				r.Outcome = Survived
 			}
-			test, certain, err := c.kills(ctx, s.pkg, tests, m)
-			if err != nil {
-				return result, err
-			}
-			if test != "" {
-				result.Outcome, result.Test = ByChance, s.pkg+" "+test
-			}
-			if certain {
-				result.Outcome = Killed
-				return result, nil
+			if err := c.kills(ctx, run, r); err != nil || r.Outcome == Killed {
+				return r, err
 			}
 		}
 	}
-	return result, nil
+	return r, nil
 }
 
 // kills runs tests on a mutant. If one fails, it runs that one again, and then all of them if it
 // passes alone. In a sample a failure counts at once.
-func (c *Campaign) kills(ctx context.Context, pkg string, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
-	first, err := c.run(ctx, pkg, run, m.ID, "", limit(run))
-	if err != nil || !first.failed {
-		return "", false, err
+func (c *Campaign) kills(ctx context.Context, run []*test, r *Result) error {
+	mutant := []*Result{r}
+	v, err := c.run(ctx, run, mutant, "", limit(run))
+	if err != nil || !v.failed {
+		return err
 	}
-	by = cmp.Or(first.test, "(start)")
-	if first.timedOut {
-		return by + " (timeout)", true, nil
-	}
-	if c.Seed != "" {
-		return by, true, nil
+	by, _, _ := strings.Cut(cmp.Or(v.test, "(start)"), "/")
+	r.Outcome, r.Test = ByChance, run[0].pkg+" "+by
+	if v.timedOut {
+		r.Outcome, r.Test = Killed, r.Test+" (timeout)"
+		return nil
 	}
 	again := [][]*test{run}
 	if i := slices.IndexFunc(run, func(t *test) bool { return t.name == by }); i >= 0 && len(run) > 1 {
 		again = [][]*test{run[i : i+1], run}
 	}
 	for _, tests := range again {
-		second, err := c.run(ctx, pkg, tests, m.ID, "", limit(tests))
-		if err != nil || second.failed {
-			return by, err == nil, err
+		if c.Seed == "" {
+			v, err = c.run(ctx, tests, mutant, "", limit(tests))
+		}
+		if err != nil {
+			return err
+		}
+		if v.failed {
+			r.Outcome = Killed
+			c.mu.Lock()
+			c.found[r.Mutant.File+r.Test]++
+			c.mu.Unlock()
+			return nil
 		}
 	}
-	return by, false, nil
+	return nil
+}
+
+// tryTogether runs the slow tests on several mutants at once: most of these survive.
+func (c *Campaign) tryTogether(ctx context.Context, suites []*suite, some []*Result) error {
+	for _, s := range suites {
+		for _, t := range s.tests {
+			reached := slices.DeleteFunc(alive(some), func(r *Result) bool { return !slices.Contains(r.rest, t) })
+			if err := c.find(ctx, t, reached); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// find finds the mutants of some that a test kills. What fails of it on all of them runs on each half, and so on.
+func (c *Campaign) find(ctx context.Context, whole *test, some []*Result) error {
+	if len(some) == 0 {
+		return nil
+	}
+	v, err := c.run(ctx, []*test{whole}, some, "", limit([]*test{whole}))
+	if err != nil || !v.failed {
+		return err
+	}
+	part := *whole
+	part.run = "^" + strings.ReplaceAll(regexp.QuoteMeta(v.test), "/", "$/^") + "$"
+	for _, t := range []*test{&part, whole} {
+		if err := c.split(ctx, t, some); err != nil {
+			return err
+		}
+		if left := alive(some); len(left) < len(some) {
+			return c.find(ctx, whole, left)
+		}
+	}
+	return nil // none of them alone
+}
+
+func alive(all []*Result) []*Result {
+	return slices.DeleteFunc(slices.Clone(all), func(r *Result) bool { return r.Outcome == Killed })
+}
+
+func (c *Campaign) split(ctx context.Context, t *test, some []*Result) error {
+	run := []*test{t}
+	if len(some) == 1 {
+		return c.kills(ctx, run, some[0])
+	}
+	v, err := c.run(ctx, run, some, "", limit(run))
+	if err != nil || !v.failed {
+		return err
+	}
+	half := len(some) / 2
+	return cmp.Or(c.split(ctx, t, some[:half]), c.split(ctx, t, some[half:]))
+}
+
+// batches divides the mutants that live and have tests left. Those of a batch are of different sites, and few are of one
+// function: of two that hide each other, both would survive.
+func batches(all []*Result) [][]*Result {
+	all = slices.DeleteFunc(alive(all), func(r *Result) bool { return len(r.rest) == 0 })
+	slices.SortFunc(all, func(a, b *Result) int { return cmp.Compare(a.Mutant.Site, b.Mutant.Site) })
+	n := (len(all) + batch - 1) / batch
+	for i := range all {
+		for i+n < len(all) && all[i+n].Mutant.Site == all[i].Mutant.Site {
+			n++
+		}
+	}
+	some := make([][]*Result, n)
+	for i, r := range all {
+		some[i%n] = append(some[i%n], r)
+	}
+	return some
 }
 
 // String is one line for people.

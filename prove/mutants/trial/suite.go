@@ -35,14 +35,15 @@ func (c *Campaign) program(pkg string) string {
 
 // suite is tests of one package.
 type suite struct {
-	pkg   string // from the root of the repository: "./memory"
+	pkg   string
 	tests []*test
 }
 
 // test is a test, or several that run as one, on the code as it is.
 type test struct {
+	pkg     string // from the root of the repository: "./memory"
 	name    string
-	run     string // matches its name
+	run     string // for -run
 	took    time.Duration
 	reaches []byte // by site; nil: all
 	bad     string // why it is not used
@@ -70,7 +71,7 @@ func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
 	only, skip, s := regexp.MustCompile(which.Only), regexp.MustCompile(which.Skip), &suite{pkg: pkg}
 	for _, name := range strings.Fields(string(out)) {
 		if only.MatchString(name) && (which.Skip == "" || !skip.MatchString(name)) {
-			s.tests = append(s.tests, &test{name: name, run: name})
+			s.tests = append(s.tests, &test{pkg: pkg, name: name, run: "^" + name + "$"})
 		}
 	}
 	if len(s.tests) == 0 {
@@ -86,13 +87,9 @@ func (c *Campaign) whole(ctx context.Context, target Target) (suites []*suite, e
 		if err != nil {
 			return nil, err
 		}
-		all := &test{name: "all", took: which.Takes}
-		for _, t := range s.tests {
-			all.run += "|" + t.run
-		}
-		all.run = strings.TrimPrefix(all.run, "|")
+		all := &test{pkg: s.pkg, name: "all", run: pattern(s.tests), took: which.Takes}
 		if i == 0 {
-			if err := c.record(ctx, s.pkg, all); err != nil {
+			if err := c.record(ctx, all); err != nil {
 				return nil, err
 			}
 			if all.bad != "" {
@@ -106,14 +103,14 @@ func (c *Campaign) whole(ctx context.Context, target Target) (suites []*suite, e
 
 // record runs a test on the code as it is, and notes what it reaches. A test may fail
 // because an SQL text that is recorded has one more comment: then it runs again without.
-func (c *Campaign) record(ctx context.Context, pkg string, t *test) error {
-	file := filepath.Join(c.Dir, "reached-"+strings.ReplaceAll(pkg, "/", "-")+"-"+t.name)
+func (c *Campaign) record(ctx context.Context, t *test) error {
+	file := filepath.Join(c.Dir, "reached-"+strings.ReplaceAll(t.pkg, "/", "-")+"-"+t.name)
 	defer os.Remove(file)
 	if err := os.WriteFile(file, make([]byte, c.made.Sites), 0o666); err != nil {
 		return err
 	}
 	for _, reached := range []string{file, ""} {
-		v, err := c.run(ctx, pkg, []*test{t}, 0, reached, 3*longest)
+		v, err := c.run(ctx, []*test{t}, nil, reached, 3*longest)
 		if err != nil {
 			return err
 		}
@@ -144,11 +141,10 @@ const (
 )
 
 // reaching returns the tests that reach a mutant. The first are those that are fast and have killed most mutants of
-// the same file.
-func (c *Campaign) reaching(s *suite, m *generate.Mutant) []*test {
+// the same file. At least one is to run on this mutant alone.
+func (c *Campaign) reaching(s *suite, m *generate.Mutant) (tests, rest []*test) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var tests []*test
 	for _, t := range s.tests {
 		if t.bad == "" && (len(t.reaches) == 0 || t.reaches[m.Site] != 0) {
 			tests = append(tests, t)
@@ -156,7 +152,13 @@ func (c *Campaign) reaching(s *suite, m *generate.Mutant) []*test {
 	}
 	perKill := func(t *test) time.Duration { return t.took / time.Duration(1+c.found[m.File+s.pkg+" "+t.name]) }
 	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(perKill(a), perKill(b)) })
-	return tests
+	total := time.Duration(0)
+	for i, t := range tests {
+		if total += perKill(t); i > 0 && total > alone {
+			return tests[:i], tests[i:]
+		}
+	}
+	return tests, nil
 }
 
 // groups divides tests into runs, each of which takes longer than the ones before it.

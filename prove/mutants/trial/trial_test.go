@@ -53,8 +53,12 @@ import (
 )
 
 func TestSum(t *testing.T) {
-	if got := sum(2, 3); got != 5 {
-		t.Errorf("the sum is %d, want 5", got)
+	for _, group := range []string{"small numbers", "large (1/2)"} {
+		t.Run(group, func(t *testing.T) {
+			if got := sum(2, 3); got != 5 {
+				t.Errorf("the sum is %d, want 5", got)
+			}
+		})
 	}
 }
 
@@ -107,6 +111,19 @@ func TestOutcomes(t *testing.T) {
 		"sql/take.sql\t\tconstant\tSELECT a FROM t WHERE a < 1\tSELECT a FROM t WHERE a < 2\t1\tby chance\t. TestText",
 	}
 	testenv.Equal(t, Text(results), strings.Join(want, "\n")+"\n", "the results")
+
+	t.Run("together", func(t *testing.T) {
+		var some []*Result
+		for _, r := range results {
+			if strings.HasSuffix(r.Mutant.File, ".go") {
+				some = append(some, &Result{Mutant: r.Mutant, Outcome: Survived})
+			}
+		}
+		testenv.Must(t, all.find(t.Context(), &test{pkg: ".", name: "TestSum", run: "^TestSum$"}, some))
+		for _, r := range some {
+			testenv.Equal(t, r.Outcome == Killed, r.Mutant.Func == "sum", "TestSum kills "+r.Mutant.Identity())
+		}
+	})
 
 	for _, c := range []struct {
 		name  string
