@@ -178,7 +178,7 @@ func (c *Campaign) tell(s *suite) {
 // they would fill the disk.
 const chunk = 400
 
-// tryAll tries mutants. A sample ends when its time is over. If it is stopped, the results are of whole chunks.
+// tryAll tries mutants. A sample ends when its time is over. If it is stopped, some of the last chunk are undecided.
 func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant, end time.Time) (results []Result, err error) {
 	over := func() bool { return c.Seed != "" && time.Now().After(end) }
 	for some := range slices.Chunk(mutants, chunk) {
@@ -194,13 +194,16 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 			left := batches(tried)
 			err = c.each(ctx, len(left), func(i int) error { return c.tryTogether(ctx, suites, left[i]) })
 		}
-		if err = errors.Join(err, c.clean(ctx)); err != nil {
-			return results, err
-		}
 		for _, r := range tried {
+			if err != nil && r.Outcome != Killed {
+				r.Outcome = Undecided
+			}
 			if results = append(results, *r); r.Outcome != Killed && r.Outcome != Undecided {
 				fmt.Fprintln(c.Out, r)
 			}
+		}
+		if err = errors.Join(err, c.clean(ctx)); err != nil {
+			return results, err
 		}
 	}
 	return results, nil

@@ -125,7 +125,7 @@ const (
 	Survived   = "survived"
 	ByChance   = "by chance"   // a test failed once and passed once, and no other failed twice
 	NotReached = "not reached" // no test runs the code that it changes
-	Undecided  = "undecided"   // the time of a sample was over before all tests had run
+	Undecided  = "undecided"   // the time of a sample was over, or the program was stopped, before all tests had run
 )
 
 // alone bounds the tests that run on one mutant at a time, by how long they took for each kill in the same file.
