@@ -4,12 +4,12 @@ import "strings"
 
 // The variables that a program with mutants reads.
 const (
-	Chosen  = "LIMITER_MUTANT"         // the site and the id of each mutant: "7 31 12 54"
+	Chosen  = "LIMITER_MUTANT"         // the ids of mutants in ascending order: "31 54"
 	Reached = "LIMITER_MUTANT_REACHED" // a file with one byte for each site, set to 1 when it is reached
 )
 
 // helperImports are the packages that the added files import.
-var helperImports = []string{"fmt", "io/fs", "os", "regexp", "strconv", "strings", "syscall", "testing/fstest"}
+var helperImports = []string{"fmt", "io/fs", "os", "regexp", "slices", "strconv", "strings", "syscall", "testing/fstest"}
 
 // helperFile is added to each package.
 const helperFile = "zz_mutant_helper.go"
@@ -21,21 +21,21 @@ func helper(name string) string {
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-var mutantChosen = mutantsBySite(strings.Fields(os.Getenv("CHOSEN")))
-
-func mutantsBySite(list []string) map[int]int {
-	chosen := map[int]int{}
-	for ; len(list) > 1; list = list[2:] {
-		site, _ := strconv.Atoi(list[0])
-		chosen[site], _ = strconv.Atoi(list[1])
+var mutantIDs = func() (ids []int) {
+	for _, text := range strings.Fields(os.Getenv("CHOSEN")) {
+		id, _ := strconv.Atoi(text)
+		ids = append(ids, id)
 	}
-	return chosen
-}
+	return ids
+}()
+
+func mutantChosen(id int) bool { return slices.Contains(mutantIDs, id) }
 
 var mutantReached = mutantMap()
 
@@ -56,11 +56,10 @@ func mutantMap() []byte {
 	return sites
 }
 
-func mutantAt(site int) int {
+func mutantAt(site int) {
 	if mutantReached != nil {
 		mutantReached[site] = 1
 	}
-	return mutantChosen[site]
 }
 `)
 }

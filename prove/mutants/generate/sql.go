@@ -138,6 +138,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing/fstest"
 )
@@ -167,8 +168,12 @@ func mutantReadFile(name string) ([]byte, error) {
 
 func mutantEdited(name string) ([]byte, error) {
 	text, err := FILES.ReadFile(name)
-	if e := mutantEdits[mutantChosen[mutantSites[name]]]; e.file == name && err == nil {
-		text = append(append(append([]byte(nil), text[:e.from]...), e.text...), text[e.to:]...)
+	end := len(text) // of what is not changed yet
+	for _, id := range slices.Backward(mutantIDs) {
+		if e := mutantEdits[id]; e.file == name && e.to <= end && err == nil {
+			text = append(append(append([]byte(nil), text[:e.from]...), e.text...), text[e.to:]...)
+			end = e.from
+		}
 	}
 	return text, err
 }

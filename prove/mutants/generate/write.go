@@ -115,15 +115,15 @@ func (s *site) choose(original string, bad map[int]bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, " /*<%d*/", -s.id) // after a space, because a slash may stand before it
 	if s.typ != "" {
-		fmt.Fprintf(&b, "func() %s { switch mutantAt(%d) {", s.typ, s.id)
+		fmt.Fprintf(&b, "func() %s { switch mutantAt(%d); {", s.typ, s.id)
 		for _, a := range alts {
-			fmt.Fprintf(&b, "case %d: return /*<%d*/%s/*>*/;", a.mutant.ID, a.mutant.ID, a.text)
+			fmt.Fprintf(&b, "case mutantChosen(%d): return /*<%d*/%s/*>*/;", a.mutant.ID, a.mutant.ID, a.text)
 		}
 		fmt.Fprintf(&b, "}; return %s }()", original)
 	} else {
-		fmt.Fprintf(&b, "if theMutant := mutantAt(%d); false { }", s.id)
+		fmt.Fprintf(&b, "if mutantAt(%d); false { }", s.id)
 		for _, a := range alts {
-			fmt.Fprintf(&b, " else if theMutant == %d { /*<%d*/%s/*>*/ }", a.mutant.ID, a.mutant.ID, a.text)
+			fmt.Fprintf(&b, " else if mutantChosen(%d) { /*<%d*/%s/*>*/ }", a.mutant.ID, a.mutant.ID, a.text)
 		}
 		fmt.Fprintf(&b, " else { %s }", original)
 	}

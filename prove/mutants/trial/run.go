@@ -49,7 +49,7 @@ func (c *Campaign) run(ctx context.Context, tests []*test, mutants []*Result, re
 	cmd.Env = append(os.Environ(), c.Env...)
 	var chosen strings.Builder
 	for _, r := range mutants {
-		fmt.Fprintf(&chosen, " %d %d", r.Mutant.Site, r.Mutant.ID)
+		fmt.Fprintf(&chosen, " %d", r.Mutant.ID)
 	}
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, generate.Chosen+"="+chosen.String(), generate.Reached+"="+reached)
 	var out tail
@@ -254,20 +254,14 @@ func (c *Campaign) split(ctx context.Context, t *test, some []*Result) error {
 	return cmp.Or(c.split(ctx, t, some[:half]), c.split(ctx, t, some[half:]))
 }
 
-// batches divides the mutants that live and have tests left. Those of a batch are of different sites, and few are of one
-// function: of two that hide each other, both would survive.
+// batches divides the mutants that live and have tests left. Neighbors in the code are apart: of two that hide each
+// other, both would survive.
 func batches(all []*Result) [][]*Result {
 	all = slices.DeleteFunc(alive(all), func(r *Result) bool { return len(r.rest) == 0 })
-	slices.SortFunc(all, func(a, b *Result) int { return cmp.Compare(a.Mutant.Site, b.Mutant.Site) })
-	n := (len(all) + batch - 1) / batch
-	for i := range all {
-		for i+n < len(all) && all[i+n].Mutant.Site == all[i].Mutant.Site {
-			n++
-		}
-	}
-	some := make([][]*Result, n)
+	slices.SortFunc(all, func(a, b *Result) int { return cmp.Compare(a.Mutant.ID, b.Mutant.ID) })
+	some := make([][]*Result, (len(all)+batch-1)/batch)
 	for i, r := range all {
-		some[i%n] = append(some[i%n], r)
+		some[i%len(some)] = append(some[i%len(some)], r)
 	}
 	return some
 }

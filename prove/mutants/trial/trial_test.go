@@ -43,6 +43,10 @@ func endless(n int) {
 }
 
 func largest() uint8 { return 255 }
+
+func minus(a, b int) int { return a - b }
+
+func difference() int { return minus(5, 3) }
 `,
 	"sql/take.sql": "SELECT a FROM t WHERE a < 1\n",
 	"small_test.go": `package small
@@ -67,6 +71,12 @@ func TestUntested(t *testing.T) { t.Log(untested(1, 2)) }
 func TestEndless(t *testing.T) { endless(3) }
 
 func TestLargest(t *testing.T) { t.Log(largest()) }
+
+func TestDifference(t *testing.T) {
+	if got := difference(); got == minus(3, 5) {
+		t.Errorf("the difference is %d", got)
+	}
+}
 
 // TestText fails in the first of two runs only.
 func TestText(t *testing.T) {
@@ -97,11 +107,12 @@ func TestOutcomes(t *testing.T) {
 	plan := []Target{{".", []Suite{{Package: ".", Takes: time.Second}}}}
 	all := &Campaign{
 		Plan: plan, Root: root, Dir: dir, Jobs: 2, Out: t.Output(),
-		Match: regexp.MustCompile(`\tendless\tstatement|\t(sum|untested|unreached)\t|take.sql`),
+		Match: regexp.MustCompile(`\tendless\tstatement|\tdifference\targuments|\t(sum|untested|unreached)\t|take.sql`),
 	}
 	results, err := all.Run(t.Context())
 	testenv.Must(t, err)
 	want := []string{
+		"small.go\tdifference\targuments\tminus(5, 3)\tminus(3, 5)\t1\tkilled\t. TestDifference",
 		"small.go\tendless\tstatement\tn--\t\t1\tkilled\t. TestEndless (timeout)",
 		"small.go\tsum\toperand\ta + b\ta - b\t1\tkilled\t. TestSum",
 		"small.go\tunreached\toperand\ta + b\ta - b\t1\tnot reached\t",
@@ -112,18 +123,21 @@ func TestOutcomes(t *testing.T) {
 	}
 	testenv.Equal(t, Text(results), strings.Join(want, "\n")+"\n", "the results")
 
-	t.Run("together", func(t *testing.T) {
-		var some []*Result
-		for _, r := range results {
-			if strings.HasSuffix(r.Mutant.File, ".go") {
-				some = append(some, &Result{Mutant: r.Mutant, Outcome: Survived})
+	// The test fails on all of them, and each of its parts on some.
+	for name, kills := range map[string]string{"TestSum": "\tsum\t", "TestText": "\tboundary\t|\tcondition\t"} {
+		t.Run(name+" on all at once", func(t *testing.T) {
+			var left []*Result
+			for _, r := range results {
+				left = append(left, &Result{Mutant: r.Mutant, Outcome: Survived, rest: []*test{{}}})
 			}
-		}
-		testenv.Must(t, all.find(t.Context(), &test{pkg: ".", name: "TestSum", run: "^TestSum$"}, some))
-		for _, r := range some {
-			testenv.Equal(t, r.Outcome == Killed, r.Mutant.Func == "sum", "TestSum kills "+r.Mutant.Identity())
-		}
-	})
+			for _, some := range batches(left) {
+				testenv.Must(t, all.find(t.Context(), &test{pkg: ".", name: name, run: "^" + name + "$"}, some))
+			}
+			for _, r := range left {
+				testenv.Equal(t, r.Outcome == Killed, regexp.MustCompile(kills).MatchString(r.Mutant.Identity()), name, r.Mutant.Identity())
+			}
+		})
+	}
 
 	for _, c := range []struct {
 		name  string
