@@ -1,4 +1,4 @@
--- Everything in the schema $1, one line a thing. The text of a view is left out: each version of PostgreSQL
+-- Everything in the schema $1, one line per object. The text of a view is left out: each version of PostgreSQL
 -- prints it in its own way. So is what goose's table consists of: two sessions that create it at once may call
 -- its sequence by another name.
 WITH rel AS (

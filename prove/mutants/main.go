@@ -27,7 +27,6 @@ var (
 	known     = flag.Bool("known", false, "also try the mutants that may survive")
 	list      = flag.Bool("list", false, "list the mutants and plant none")
 	jobs      = flag.Int("jobs", 2, "how many to plant at a time")
-	from      = flag.Int("from", 0, "not the first so many of each package: they were tried before the program was stopped")
 	pkgDir    = flag.String("package", "", "only mutants of this directory, as in internal/batch")
 	out       = flag.String("out", "", "write the results to this file")
 )
@@ -107,7 +106,7 @@ func plantGenerated(ctx context.Context) error {
 	if *tier != "ci" && *tier != "all" {
 		return fmt.Errorf("-tier is %q; it must be ci or all", *tier)
 	}
-	c := &trial.Campaign{Plan: trial.Plan, Jobs: *jobs, Package: *pkgDir, Match: match, From: *from, Out: os.Stdout, End: time.Now().Add(budget)}
+	c := &trial.Campaign{Plan: trial.Plan, Jobs: *jobs, Package: *pkgDir, Match: match, Out: os.Stdout, End: time.Now().Add(budget)}
 	if *list {
 		var err error
 		if c.Root, err = repository(ctx); err != nil {

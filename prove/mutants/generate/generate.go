@@ -1,5 +1,5 @@
 // Package generate makes mutants of Go packages: small changes that tests should notice. All mutants
-// are compiled into the packages together, and an environment variable chooses one at run time.
+// are compiled into the packages together, and an environment variable chooses some at run time.
 package generate
 
 import (
@@ -21,7 +21,11 @@ type Mutant struct {
 	Before   string
 	After    string
 	Ordinal  int // counts mutants that are otherwise the same
+	from, to int // the bytes of File that it replaces
 }
+
+// Overlaps reports whether two mutants replace the same text, so that one of them has no effect beside the other.
+func (m *Mutant) Overlaps(o *Mutant) bool { return m.File == o.File && m.from < o.to && o.from < m.to }
 
 // Identity tells mutants apart without line numbers, so that two trees can be compared.
 func (m *Mutant) Identity() string {

@@ -27,7 +27,9 @@ func (p *pkg) write(r *Result) error {
 			for _, a := range s.alts {
 				if a.mutant.ID == 0 {
 					r.add(a.mutant, p.dir, s.id)
+					a.mutant.from = p.fset.Position(st.Pos()).Offset
 				}
+				a.mutant.to = p.fset.Position(st.End()).Offset
 			}
 		}
 	}
@@ -36,6 +38,7 @@ func (p *pkg) write(r *Result) error {
 		r.Sites++
 		for _, ed := range e.edits {
 			r.add(ed.mutant, p.dir, e.site)
+			ed.mutant.from, ed.mutant.to = ed.from, ed.to
 		}
 	}
 	bad := map[int]bool{}

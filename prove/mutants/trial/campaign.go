@@ -30,7 +30,6 @@ type Campaign struct {
 	Jobs    int      // how many mutants to try at the same time
 	Package string   // if it is not empty, only mutants of this directory
 	Match   *regexp.Regexp
-	From    int // how many mutants of each package not to try: those before them in the order
 	Out     io.Writer
 
 	Seed  string    // if it is not empty, only a sample that it chooses
@@ -80,7 +79,6 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 		share := time.Until(c.End) / time.Duration(len(targets)-i)
 		mutants, end := wanted[target.Dir], time.Now().Add(share)
 		order(mutants, c.Seed, (*generate.Mutant).Identity)
-		mutants = mutants[min(c.From, len(mutants)):]
 		suites, err := c.prepare(ctx, target)
 		if err != nil {
 			return results, err
@@ -174,7 +172,7 @@ func (c *Campaign) tell(s *suite) {
 	fmt.Fprintf(c.Out, "%s: %d of %d tests are used\n", s.pkg, used, len(s.tests))
 }
 
-// chunk is how many mutants are tried until databases are dropped that stopped tests leave behind. Without that
+// chunk is how many mutants are divided into batches. Then databases are dropped that stopped tests leave behind:
 // they would fill the disk.
 const chunk = 400
 

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -110,8 +111,15 @@ var (
 
 // test returns the first test that failed, with its subtest, or else the last that ran.
 func (t tail) test() string {
-	if m := failed.FindSubmatch(t); m != nil {
-		return string(m[1])
+	var name []byte
+	for _, m := range failed.FindAllSubmatch(t, -1) { // a test stands before its subtests
+		if name != nil && !bytes.HasPrefix(m[1], append(name, '/')) {
+			break
+		}
+		name = slices.Clip(m[1])
+	}
+	if name != nil {
+		return string(name)
 	}
 	if all := running.FindAllSubmatch(t, -1); len(all) > 0 {
 		return string(all[len(all)-1][1])
@@ -128,8 +136,8 @@ const (
 	Undecided  = "undecided"   // the time of a sample was over, or the program was stopped, before all tests had run
 )
 
-// alone bounds the tests that run on one mutant at a time, by how long they took for each kill in the same file.
-// The others run on several mutants at once, at most batch of them.
+// Tests run on one mutant at a time until their times, each divided by kills + 1, add up to alone. The others run on
+// at most batch mutants at once.
 const (
 	alone = 8 * time.Second
 	batch = 40
@@ -215,7 +223,8 @@ func (c *Campaign) tryTogether(ctx context.Context, suites []*suite, some []*Res
 	return nil
 }
 
-// find finds the mutants of some that a test kills. What fails of it on all of them runs on each half, and so on.
+// find finds the mutants of some that a test kills. If it fails on all of them, the subtest that failed runs on each
+// half, and so on.
 func (c *Campaign) find(ctx context.Context, whole *test, some []*Result) error {
 	if len(some) == 0 {
 		return nil
@@ -251,17 +260,24 @@ func (c *Campaign) split(ctx context.Context, t *test, some []*Result) error {
 		return err
 	}
 	half := len(some) / 2
-	return cmp.Or(c.split(ctx, t, some[:half]), c.split(ctx, t, some[half:]))
+	if err := c.split(ctx, t, some[:half]); err != nil {
+		return err
+	}
+	return c.split(ctx, t, some[half:])
 }
 
-// batches divides the mutants that live and have tests left. Neighbors in the code are apart: of two that hide each
-// other, both would survive.
-func batches(all []*Result) [][]*Result {
+// batches divides the mutants that live and have tests left. No two of a batch change the same text. If one makes the
+// code of another unreachable, and survives, the other survives with it.
+func batches(all []*Result) (some [][]*Result) {
 	all = slices.DeleteFunc(alive(all), func(r *Result) bool { return len(r.rest) == 0 })
 	slices.SortFunc(all, func(a, b *Result) int { return cmp.Compare(a.Mutant.ID, b.Mutant.ID) })
-	some := make([][]*Result, (len(all)+batch-1)/batch)
-	for i, r := range all {
-		some[i%len(some)] = append(some[i%len(some)], r)
+	for n, apart := (len(all)+batch-1)/batch, false; !apart; n++ {
+		some, apart = make([][]*Result, n), true
+		for i, r := range all {
+			to := &some[i%n]
+			apart = apart && !slices.ContainsFunc(*to, func(o *Result) bool { return o.Mutant.Overlaps(r.Mutant) })
+			*to = append(*to, r)
+		}
 	}
 	return some
 }

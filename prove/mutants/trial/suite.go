@@ -141,7 +141,7 @@ const (
 )
 
 // reaching returns the tests that reach a mutant. The first are those that are fast and have killed most mutants of
-// the same file. At least one is to run on this mutant alone.
+// the same file. The first test always runs on this mutant alone.
 func (c *Campaign) reaching(s *suite, m *generate.Mutant) (tests, rest []*test) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,6 +92,12 @@ func TestText(t *testing.T) {
 `,
 }
 
+func TestSubtestThatFailed(t *testing.T) {
+	out := tail("=== RUN   TestA\n--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b_(1/2) (0.00s)\n    --- FAIL: TestA/c (0.00s)\n--- FAIL: TestAB (0.00s)\n")
+	testenv.Equal(t, out.test(), "TestA/b_(1/2)", "the subtest")
+	testenv.Equal(t, tail("=== RUN   TestA\n=== RUN   TestA/b\npanic: ").test(), "TestA", "the test that was running")
+}
+
 func TestOutcomes(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "-buildvcs=false")
