@@ -200,7 +200,10 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 				fmt.Fprintln(c.Out, r)
 			}
 		}
-		if err = errors.Join(err, c.clean(ctx)); err != nil {
+		if err == nil { // otherwise the server also stops
+			err = c.clean(ctx)
+		}
+		if err != nil {
 			return results, err
 		}
 	}
