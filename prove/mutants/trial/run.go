@@ -235,6 +235,12 @@ func (c *Campaign) find(ctx context.Context, whole *test, some []*Result) error 
 	}
 	part := *whole
 	part.run = "^" + strings.ReplaceAll(regexp.QuoteMeta(v.test), "/", "$/^") + "$"
+	if v, err = c.run(ctx, []*test{&part}, nil, "", limit([]*test{&part})); err != nil {
+		return err
+	}
+	if v.failed { // without a mutant: it needs the subtests before it
+		part = *whole
+	}
 	for _, t := range []*test{&part, whole} {
 		if err := c.split(ctx, t, some); err != nil {
 			return err

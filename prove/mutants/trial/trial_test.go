@@ -31,9 +31,7 @@ type database struct{}
 func (database) Exec(text string) string { return text }
 
 func sum(a, b int) int { return a + b }
-
 func untested(a, b int) int { return a + b }
-
 func unreached(a, b int) int { return a + b }
 
 func endless(n int) {
@@ -43,9 +41,7 @@ func endless(n int) {
 }
 
 func largest() uint8 { return 255 }
-
 func minus(a, b int) int { return a - b }
-
 func difference() int { return minus(5, 3) }
 `,
 	"sql/take.sql": "SELECT a FROM t WHERE a < 1\n",
@@ -67,15 +63,17 @@ func TestSum(t *testing.T) {
 }
 
 func TestUntested(t *testing.T) { t.Log(untested(1, 2)) }
-
 func TestEndless(t *testing.T) { endless(3) }
-
 func TestLargest(t *testing.T) { t.Log(largest()) }
 
 func TestDifference(t *testing.T) {
-	if got := difference(); got == minus(3, 5) {
-		t.Errorf("the difference is %d", got)
-	}
+	before := false
+	t.Run("before", func(*testing.T) { before = true })
+	t.Run("after", func(t *testing.T) {
+		if got := difference(); !before || got == minus(3, 5) {
+			t.Errorf("the difference is %d", got)
+		}
+	})
 }
 
 // TestText fails in the first of two runs only.
@@ -130,7 +128,7 @@ func TestOutcomes(t *testing.T) {
 	testenv.Equal(t, Text(results), strings.Join(want, "\n")+"\n", "the results")
 
 	// The test fails on all of them, and each of its parts on some.
-	for name, kills := range map[string]string{"TestSum": "\tsum\t", "TestText": "\tboundary\t|\tcondition\t"} {
+	for name, kills := range map[string]string{"TestSum": "\tsum\t", "TestDifference": "\tdifference\t", "TestText": "\tboundary\t|\tcondition\t"} {
 		t.Run(name+" on all at once", func(t *testing.T) {
 			var left []*Result
 			for _, r := range results {
