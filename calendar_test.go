@@ -54,9 +54,8 @@ func TestSpan(t *testing.T) {
 		must(t, err)
 		for _, at := range []time.Time{at, at.In(zone(t, "Asia/Kolkata"))} {
 			start, end := w.Span(at)
-			if got := start.Format(time.RFC3339Nano) + " " + end.Format(time.RFC3339Nano); got != c.start+" "+c.end {
-				t.Errorf("%s: Span(%v) = %s, want %s %s", c.name, at, got, c.start, c.end)
-			}
+			got := start.Format(time.RFC3339Nano) + " " + end.Format(time.RFC3339Nano)
+			testenv.Equal(t, got, c.start+" "+c.end, c.name, at)
 			if start.Location() != loc || end.Location() != loc {
 				t.Errorf("%s: in %v and %v, want %v", c.name, start.Location(), end.Location(), loc)
 			}

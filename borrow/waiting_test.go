@@ -111,9 +111,7 @@ func TestWaitingTakes(t *testing.T) {
 		release(nil)
 		f.granted(first)
 		late := f.ask(ctx, 1)
-		if n := len(f.sent()); n != 2 {
-			f.Errorf("%d statements, want a second one for the others", n)
-		}
+		testenv.Equal(f, len(f.sent()), 2, "statements, the second one for the others")
 		release(nil)
 		for _, wait := range waits {
 			if a := <-wait; a.err != nil || a.Allowed || a.RetryAfter == 0 {

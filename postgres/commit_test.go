@@ -41,9 +41,7 @@ func TestReadCommitted(t *testing.T) {
 				must(t, testenv.ErrorOf(answer()))
 				do(t, store, take(slow(5), "k", 1))
 				got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
-				if want := level + ", read committed, read committed, read committed"; got != want {
-					t.Errorf("takes were committed in %s; want %s", got, want)
-				}
+				testenv.Equal(t, got, level+", read committed, read committed, read committed", "the takes were committed in")
 			})
 		}
 	})

@@ -84,9 +84,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 						return err
 					})
 					wantError(t, err, limiter.ErrOutcomeUnknown)
-					if s := do(t, store, look(policy, secret)); s.Row != booked.Row {
-						t.Errorf("it was carried out by somebody: %+v, want %+v", s.Row, booked.Row)
-					}
+					testenv.Equal(t, do(t, store, look(policy, secret)).Row, booked.Row, "the row that nobody may change")
 					testenv.Equal(t, store.Stats().ConnectionsLost-lost, 1, "connections that were lost")
 				})
 			}
@@ -240,9 +238,7 @@ func TestGivingBackIsSentOnce(t *testing.T) {
 			op := take(slow(1), secret, 1)
 			op.Kind = kind
 			wantError(t, testenv.ErrorOf(network.store(t, d).Do(bounded(t), op)), limiter.ErrNotApplied)
-			if n := network.dials.Load(); n != want {
-				t.Errorf("operation %d was sent %d times, want %d", kind, n, want)
-			}
+			testenv.Equal(t, network.dials.Load(), want, "how often it was sent:", kind)
 		}
 	})
 }

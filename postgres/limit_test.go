@@ -32,27 +32,23 @@ func wantLate(t *testing.T, err, class error) {
 
 func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		store := d.store(t, schema, nil)
-		for _, policy := range []limiter.Policy{slow(5), long(5)} {
-			// The server ends the wait after four fifths of the limit. A fifth of a second is for its answer.
-			closed := newLimiter(t, store, policy, limiter.WithTimeout(4*timeout))
-			open := newLimiter(t, store, policy, limiter.WithTimeout(4*timeout), limiter.FailOpen())
-			do(t, store, take(policy, secret, 1))
-			release := d.holdLock(t, "SELECT FROM "+rowOf(schema, take(policy, secret, 1))+" FOR UPDATE")
-			res, err := closed.Allow(t.Context(), secret)
-			wantLate(t, err, limiter.ErrNotApplied)
-			if res.Allowed || res.Source != limiter.SourcePolicy {
-				t.Errorf("FailClosed answers %+v", res)
-			}
-			if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
-				t.Errorf("FailOpen answers %+v, %v", res, err)
-			}
-			if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrNotApplied) {
-				t.Errorf("Refund = %v, %v", gave, err)
-			}
-			release()
-			d.blocked(t, 0)
+		store, op := d.store(t, schema, nil), take(slow(5), secret, 1)
+		do(t, store, op)
+		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, op)+" FOR UPDATE")
+		// The server ends the wait after four fifths of the limit. A fifth of a second is for its answer.
+		closed := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout))
+		open := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout), limiter.FailOpen())
+		res, err := closed.Allow(t.Context(), secret)
+		wantLate(t, err, limiter.ErrNotApplied)
+		testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "FailClosed")
+		if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
+			t.Errorf("FailOpen answers %+v, %v", res, err)
 		}
+		if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrNotApplied) {
+			t.Errorf("Refund = %v, %v", gave, err)
+		}
+		release()
+		d.blocked(t, 0)
 	})
 }
 
@@ -84,9 +80,7 @@ func TestCallersDeadlineOpensNothing(t *testing.T) {
 					t.Errorf("%v; want DeadlineExceeded, and no failure of the store", err)
 				}
 				wantAdvice(t, err, "limiter.WithTimeout")
-				if res.Allowed || res.Source != limiter.SourcePolicy {
-					t.Errorf("the failure policy applied: %+v", res)
-				}
+				testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "the answer")
 			}
 			if res, err := l.Peek(t.Context(), "another"); err != nil || res.Source != limiter.SourceStore || res.Remaining != 5 {
 				t.Errorf("%s: after it: %+v, %v; want the store's answer, and nothing charged", name, res, err)
@@ -244,47 +238,46 @@ func TestProcessesQueueForAKey(t *testing.T) {
 			op.Timeout, op.ID = 4*timeout, 1
 			allow := func(i int) error { op := op; op.ID += int64(i); return testenv.ErrorOf(stores[i].Do(t.Context(), op)) }
 			must(t, allow(0))
-			lock := "SELECT FROM " + rowOf(schema, op) + " FOR UPDATE"
-			t.Run(name+", goes beside a queue that does not move, at the end", func(t *testing.T) {
+			lock := func(op limiter.Op) string { return "SELECT FROM " + rowOf(schema, op) + " FOR UPDATE" }
+			ownKey := func(t *testing.T, suffix string, limit time.Duration) (limiter.Store, limiter.Op) {
+				t.Helper()
 				t.Parallel()
 				store, op := d.store(t, schema, few(2)), op
-				op.Key, op.Timeout = op.Key+"2", 12*timeout
+				op.Key, op.Timeout = op.Key+suffix, limit
 				do(t, store, op)
+				return store, op
+			}
+			t.Run(name+", goes beside a queue that does not move, at the end", func(t *testing.T) {
+				store, op := ownKey(t, "2", 12*timeout)
 				defer d.holdLock(t, queueOf(schema, op))()
 				do(t, store, op)
 			})
-			t.Run(name+", waits in the queue of the key", func(t *testing.T) {
-				release := d.holdLock(t, queueOf(schema, op))
-				answer, released := d.send(t.Context(), t, stores[1], op), time.Now()
-				release()
-				state, err := answer()
-				must(t, err)
-				testenv.Equal(t, state.Now > released.UnixNano(), true, "decided by the clock after the wait")
-			})
 			t.Run(name+", whose row is written meanwhile, is busy", func(t *testing.T) {
-				d.exec(t, "UPDATE "+strings.Replace(rowOf(schema, op), " WHERE", " SET at = at + 300000000 WHERE", 1)) // in 300 ms
-				defer d.holdLock(t, lock)()
-				wantError(t, allow(0), limiter.ErrKeyBusy, limiter.ErrNotApplied)
+				store, op := ownKey(t, "3", 8*timeout)
+				d.exec(t, "UPDATE "+strings.Replace(rowOf(schema, op), " WHERE", " SET at = at + 600000000 WHERE", 1)) // in 600 ms
+				defer d.holdLock(t, lock(op))()
+				wantError(t, testenv.ErrorOf(store.Do(t.Context(), op)), limiter.ErrKeyBusy, limiter.ErrNotApplied)
 			})
+			queues := func(op limiter.Op) func(*testing.T) {
+				return func(t *testing.T) {
+					release := d.holdLock(t, queueOf(schema, op))
+					answer, released := d.send(t.Context(), t, stores[1], op), time.Now()
+					release()
+					state, err := answer()
+					must(t, err)
+					testenv.Equal(t, state.Now > released.UnixNano(), true, "decided by the clock after the wait")
+				}
+			}
+			t.Run(name+", waits in the queue of the key", queues(op))
+			if name == "bucket" {
+				settled := op
+				settled.Policy, settled.Timeout = slow(6), testTimeout
+				t.Run("of another policy, for which settle swaps the row, waits there", queues(settled))
+			}
 			t.Run(name+", whose row is locked, fails in each process", func(t *testing.T) {
-				defer d.holdLock(t, lock)()
+				defer d.holdLock(t, lock(op))()
 				each(len(stores), func(i int) { testenv.Equal(t, limiter.StoreFailed(allow(i)), true, "the store failed") })
 			})
 		}
-	})
-}
-
-// What settle decides does not swap the row at once while another process is in the key's queue.
-func TestSettleQueues(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		store, op := d.store(t, schema, few(2)), take(slow(5), secret, 1)
-		do(t, store, op)
-		op.Policy, op.Timeout = slow(6), testTimeout
-		release := d.holdLock(t, queueOf(schema, op))
-		answer, released := d.send(t.Context(), t, store, op), time.Now()
-		release()
-		state, err := answer()
-		must(t, err)
-		testenv.Equal(t, state.Now > released.UnixNano(), true, "decided by the clock after the wait")
 	})
 }

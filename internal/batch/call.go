@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // Call is one operation and its outcome.
@@ -97,3 +98,15 @@ func (g *Group) add(c *Call) {
 
 // Op returns the operation of the first call.
 func (g *Group) Op() *limiter.Op { return &g.Calls[0].Op }
+
+// bounding returns the call whose time bounds how long the statement waits for locks: the first one without a
+// short deadline, or the first one if all have one. A caller with a short deadline must not make the others fail
+// early.
+func (g *Group) bounding() *Call {
+	for _, c := range g.Calls {
+		if opcontext.ShortDeadline(c.ctx) == nil {
+			return c
+		}
+	}
+	return g.Calls[0]
+}

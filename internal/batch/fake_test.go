@@ -168,9 +168,7 @@ func (s *sender) text() string {
 // wantSent checks what was sent so far.
 func (s *sender) wantSent(t *testing.T, want string) {
 	t.Helper()
-	if sent := s.text(); sent != want {
-		t.Errorf("sent %q, want %q", sent, want)
-	}
+	testenv.Equal(t, s.text(), want, "what was sent")
 }
 
 // statements returns what was sent so far.

@@ -55,20 +55,18 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again. Otherwise it returns their error. A row that was written while they
-// waited, or less than 100 ms ago, is not locked, but busy: see [Statement.NeedsWritten].
+// whether its calls may be sent again. Otherwise it returns their error. A row that was written while its
+// [Group.bounding] call waited, or less than 100 ms ago, is not locked, but busy: see [Statement.NeedsWritten].
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
-	calls := st.Groups[0].Calls
 	st.judge()
-	for _, c := range calls {
+	for _, c := range st.Groups[0].Calls {
 		c.rowWait += time.Since(st.sent)
 	}
-	waited := calls[0].rowWait
-	busy := time.Since(st.Written).Abs() < max(calls[0].ownWait+waited, askAgain)
+	bounding := st.Groups[0].bounding()
+	busy := time.Since(st.Written).Abs() < max(bounding.ownWait+bounding.rowWait, askAgain)
 	again = !busy && !st.last
-	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
-	full := slices.ContainsFunc(calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
-	failFast := !again && !busy && full && waited >= askAgain
+	// A client may have chosen a short deadline, so a wait that one ended does not make the key fail fast.
+	failFast := !again && !busy && opcontext.ShortDeadline(bounding.ctx) == nil && bounding.rowWait >= askAgain
 	if busy {
 		if !errors.Is(err, limiter.ErrCanceled) {
 			err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
@@ -100,12 +98,12 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 }
 
 // judge decides, once, whether the wait of a statement that waited too long for its row was the last one of its
-// calls. No wait begins in about the last fifth of their time, so that the server can answer.
+// [Group.bounding] call. No wait of that begins in about the last fifth of its time, so that the server can answer.
 func (st *Statement) judge() {
 	if st.judged {
 		return
 	}
-	lockWait, c := st.queue.config.LockWait, st.Groups[0].Calls[0]
+	lockWait, c := st.queue.config.LockWait, st.Groups[0].bounding()
 	wait, least := time.Since(st.sent), lockWait
 	if st.from != &st.queue.slow {
 		least /= 2

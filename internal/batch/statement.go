@@ -36,7 +36,7 @@ type Statement struct {
 	queueWait time.Duration   // how long it may wait in the queue of all processes
 	judged    bool            // it waited too long for its row: the next two are known
 	queued    bool            // it waited in the queue until the end
-	last      bool            // its calls cannot wait again
+	last      bool            // its bounding call cannot wait again
 	begun     atomic.Bool     // sent is known
 	sent      time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
@@ -129,22 +129,21 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 // failed together with others wait for a quarter of the usual time: they have waited before, and some
 // of their rows are probably locked.
 //
-// Before that, a take of one key may wait behind those of other processes, so that all its waits end within 3/4 of
-// the time of its first caller. If that queue does not move, the rest is enough for a try beside it. The statement
-// of a slow key does not queue: behind others, it would not learn that its row is locked.
+// Before that, a take of one key may wait behind those of other processes. All its waits end within 3/4 of the time
+// that its [Group.bounding] call has left. If that queue does not move, the rest is enough for a try beside it. The
+// statement of a slow key does not queue: behind others, it would not learn that its row is locked.
 func (st *Statement) lockWaits() (row, queue time.Duration) {
 	config := &st.queue.config
 	if config.Locked == nil {
 		return 0, 0
 	}
-	first := st.Groups[0].Calls[0]
-	longest := opcontext.LongestLockWait(first.ctx)
+	longest := opcontext.LongestLockWait(st.Groups[0].bounding().ctx)
 	switch {
 	case st.from == &st.queue.slow: // no longer than its caller waits
 		return max(longest, 1), 0
 	case len(st.Groups) > 1:
 		return config.SharedLockWait, 0
-	case first.retried:
+	case st.Groups[0].Calls[0].retried:
 		row = config.LockWait / 4
 	default:
 		row = config.LockWait
