@@ -262,9 +262,7 @@ func TestInvalidCalls(t *testing.T) {
 		}
 		reserve := func(l *limiter.Limiter, n int64, maxWait time.Duration) error {
 			r, err := l.Reserve(ctx, "k", n, maxWait)
-			if r.Delay != math.MaxInt64 {
-				t.Errorf("Reserve(%d, %v): Delay %v, want the longest", n, maxWait, r.Delay)
-			}
+			testenv.Equal(t, r.Delay, math.MaxInt64, "the delay of", n, maxWait)
 			return refusal(r.Result, err)
 		}
 		refund := func(ctx context.Context, key string, n int64) error { return refunding(l.Refund(ctx, key, n)) }

@@ -141,9 +141,7 @@ func TestShutdown(t *testing.T) {
 				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, fmt.Sprint(key))))
 			}
 		}
-		if stats := f.store.Stats(); stats.Holdings != keys+1 {
-			f.Errorf("%+v", stats)
-		}
+		testenv.Equal(f, f.store.Stats().Holdings, keys+1, "holdings")
 		for range 2 {
 			testenv.Must(f, f.store.Shutdown(ctx))
 		}

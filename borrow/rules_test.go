@@ -262,9 +262,7 @@ func TestChunk(t *testing.T) {
 					held = (op.Cost + held) % c.cost // what is left of a chunk
 				}
 			}
-			if fmt.Sprint(got) != fmt.Sprint(c.borrowed) {
-				f.Errorf("borrowed %v, want %v", got, c.borrowed)
-			}
+			testenv.Equal(f, fmt.Sprint(got), fmt.Sprint(c.borrowed), "borrowed")
 		})
 	}
 	run(t, "is halved when tokens were not used", 1000, func(f *fixture) {

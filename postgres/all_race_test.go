@@ -226,9 +226,7 @@ func (d *database) checkLedger(t *testing.T, schema string, seed uint64, l *ledg
 	if l.Granted == 0 || l.Refused == 0 {
 		t.Errorf("seed %d: %d granted and %d refused, want a mixture", seed, l.Granted, l.Refused)
 	}
-	if want := workers * allRounds; len(l.Own) != want {
-		t.Errorf("seed %d: %d decisions, want %d", seed, len(l.Own), want)
-	}
+	testenv.Equal(t, len(l.Own), workers*allRounds, "decisions, seed", seed)
 	conn := connect(t, d.dsn)
 	r := rows{conn, schema}
 	now := time.Now().UnixNano()
@@ -258,9 +256,7 @@ func (d *database) checkLedger(t *testing.T, schema string, seed uint64, l *ledg
 	for key, granted := range l.Own {
 		bucket, _ := used("own", key, both[0])
 		window, _ := used("own", key, both[1])
-		if want := map[bool]int64{true: 1}[granted]; bucket+window != want {
-			t.Errorf("seed %d: the row of a decision was charged %d, want %d", seed, bucket+window, want)
-		}
+		testenv.Equal(t, bucket+window, map[bool]int64{true: 1}[granted], "what the row of a decision was charged, seed", seed)
 	}
 }
 

@@ -142,9 +142,8 @@ func TestSweepKeepsARowInUse(t *testing.T) {
 			release()
 			sweep.Wait()
 			for key, change := range map[string]string{"a000002": "taken from", "a000003": "seen at a later time"} {
-				if got := query[int](t, d, fmt.Sprintf("SELECT count(*) FROM %s.%s WHERE key = '%s'", schema, table, key)); got != 1 {
-					t.Errorf("%s: the row that was %s is gone", table, change)
-				}
+				got := query[int](t, d, fmt.Sprintf("SELECT count(*) FROM %s.%s WHERE key = '%s'", schema, table, key))
+				testenv.Equal(t, got, 1, "rows in", table, change)
 			}
 			d.exec(t, "TRUNCATE "+allTables(schema))
 			d.exec(t, fmt.Sprintf("DROP TRIGGER halt ON %s.%s", schema, table))

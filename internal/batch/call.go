@@ -99,14 +99,17 @@ func (g *Group) add(c *Call) {
 // Op returns the operation of the first call.
 func (g *Group) Op() *limiter.Op { return &g.Calls[0].Op }
 
-// bounding returns the call whose time bounds how long the statement waits for locks: the first one without a
-// short deadline, or the first one if all have one. A caller with a short deadline must not make the others fail
-// early.
+// bounding returns the call whose time bounds how long the statement waits for locks: of those without a short
+// deadline, the one whose time ends first. The outcome of a statement that goes on is unknown to such a call. A
+// caller with a short deadline must not make others fail early. If all have one, it is the call with the most time.
 func (g *Group) bounding() *Call {
-	for _, c := range g.Calls {
-		if opcontext.ShortDeadline(c.ctx) == nil {
-			return c
+	bounding := g.Calls[0]
+	end, short := opcontext.Due(bounding.ctx)
+	for _, c := range g.Calls[1:] {
+		due, isShort := opcontext.Due(c.ctx)
+		if short && due.After(end) || !isShort && due.Before(end) {
+			bounding, end, short = c, due, isShort
 		}
 	}
-	return g.Calls[0]
+	return bounding
 }

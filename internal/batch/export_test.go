@@ -1,6 +1,11 @@
 package batch
 
-import "context"
+import (
+	"context"
+	"slices"
+
+	"github.com/sqlimit/limiter"
+)
 
 // Keys returns how many keys have a queue.
 func (q *Queue) Keys() int {
@@ -19,4 +24,13 @@ func (q *Queue) InFlight() (all, shared, single, slow int) {
 // LockError is the error of a Lock with this context that waited for others, and then too long for its row.
 func LockError(ctx context.Context, err error) error {
 	return (&Call{ctx: ctx, waited: true}).lockError(err)
+}
+
+// Bounding returns the index of the call that bounds the waits of a statement for calls with these contexts.
+func Bounding(ctxs []context.Context) int {
+	g := new(Group)
+	for _, ctx := range ctxs {
+		g.add(newCall(ctx, new(limiter.Op)))
+	}
+	return slices.Index(g.Calls, g.bounding())
 }

@@ -59,9 +59,7 @@ func TestHold(t *testing.T) {
 		last := ask(t.Context(), q, takes("a b c")...) // c shares a statement with k
 		holdThree.End(true, nil)
 		last.want(t, "3 took")
-		if used := s.rows["k"].FullAt - s.rows["k"].At; used != 5*int64(perHour.Step()) {
-			t.Errorf("the takes of 2 and 3 were charged as %v, want 5", float64(used)/float64(perHour.Step()))
-		}
+		testenv.Equal(t, s.rows["k"].FullAt-s.rows["k"].At, 5*int64(perHour.Step()), "what the takes of 2 and 3 charged")
 	})
 	sub(t, "is skipped if its caller leaves", func(t *testing.T, _ *sender, q *queue) {
 		first := hold(t.Context(), q, op)

@@ -119,7 +119,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 		return nil, state, err
 	}
 	st := q.newStatement(from)
-	st.own = c
+	st.own, st.bounding = c, c
 	k.inFlight, k.unsent, k.began = true, &st.unsent, q.config.Counters.Answers.Load()
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)

@@ -62,11 +62,12 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 	for _, c := range st.Groups[0].Calls {
 		c.rowWait += time.Since(st.sent)
 	}
-	bounding := st.Groups[0].bounding()
-	busy := time.Since(st.Written).Abs() < max(bounding.ownWait+bounding.rowWait, askAgain)
+	waited := st.bounding.rowWait
+	busy := time.Since(st.Written).Abs() < max(st.bounding.ownWait+waited, askAgain)
 	again = !busy && !st.last
-	// A client may have chosen a short deadline, so a wait that one ended does not make the key fail fast.
-	failFast := !again && !busy && opcontext.ShortDeadline(bounding.ctx) == nil && bounding.rowWait >= askAgain
+	// A client may have chosen a short deadline. A wait that it ended does not make the key fail fast.
+	_, short := opcontext.Due(st.bounding.ctx)
+	failFast := !again && !busy && !short && waited >= askAgain
 	if busy {
 		if !errors.Is(err, limiter.ErrCanceled) {
 			err = fmt.Errorf("%w: others wrote the row meanwhile: %w", limiter.ErrKeyBusy, err)
@@ -103,7 +104,7 @@ func (st *Statement) judge() {
 	if st.judged {
 		return
 	}
-	lockWait, c := st.queue.config.LockWait, st.Groups[0].bounding()
+	lockWait, c := st.queue.config.LockWait, st.bounding
 	wait, least := time.Since(st.sent), lockWait
 	if st.from != &st.queue.slow {
 		least /= 2

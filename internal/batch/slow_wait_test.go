@@ -97,25 +97,22 @@ func TestSlowKeysWait(t *testing.T) {
 		s.age = func(string) time.Duration { return time.Hour }
 		ask(t.Context(), q, within(5*time.Second, "u")).want(t, "not applied+row locked after 4.2276s") // 3.71 s in the queue
 	})
-	for key, want := range map[string]string{"u": "took", "x": "canceled"} {
-		slowly(t, "do not end early because of another caller's deadline, "+key, func(t *testing.T, s *sender, q *queue) {
-			lock, sent, op := s.before, 0, take(key, 1)
-			s.before = func(ctx context.Context, groups []*batch.Group) error {
-				if sent++; sent > 1 {
-					return lock(ctx, groups)
-				}
-				<-time.After(150 * ms)
-				return nil
+	slowly(t, "do not end early because of another caller's deadline", func(t *testing.T, s *sender, q *queue) {
+		lock, sent, op := s.before, 0, take("u", 1)
+		s.before = func(ctx context.Context, groups []*batch.Group) error {
+			if sent++; sent > 1 {
+				return lock(ctx, groups)
 			}
-			time.AfterFunc(190*ms, func() { close(s.unlock) })
-			ask(t.Context(), q, op)
-			ctx, cancel := context.WithTimeout(t.Context(), 295*ms) // 44 ms are left after the answer
-			defer cancel()
-			head := ask(ctx, q, op)
-			ask(t.Context(), q, op, op).want(t, "2 took")
-			head.want(t, want)
-		})
-	}
+			<-time.After(150 * ms)
+			return nil
+		}
+		time.AfterFunc(190*ms, func() { close(s.unlock) })
+		ask(t.Context(), q, op)
+		ctx, cancel := context.WithTimeout(t.Context(), 295*ms) // 44 ms are left after the answer
+		defer cancel()
+		ask(ctx, q, op)
+		ask(t.Context(), q, op, op).want(t, "2 took")
+	})
 	slowly(t, "leave the line of many keys", func(t *testing.T, s *sender, q *queue) {
 		q.config.Slots = batch.NewSlots(5)
 		q = open(s, q.config)
@@ -241,4 +238,25 @@ func TestSlowKeysFail(t *testing.T) {
 		wantError(t, batch.LockError(limited, unknown), "canceled+unknown")
 		wantError(t, batch.LockError(limited, errRow), "canceled")
 	})
+}
+
+func TestBoundingCall(t *testing.T) {
+	const h = time.Hour
+	for name, c := range map[string]struct {
+		limits, deadlines []time.Duration
+		want              int
+	}{
+		"has no short deadline, although others end later":  {[]time.Duration{9 * h, 2 * h, 9 * h}, []time.Duration{3 * h, 9 * h, h}, 1},
+		"has no short deadline, although others end before": {[]time.Duration{9 * h, 9 * h, 4 * h}, []time.Duration{3 * h, h, 9 * h}, 2},
+		"ends first":                            {[]time.Duration{3 * h, h, 2 * h}, []time.Duration{9 * h, 9 * h, 9 * h}, 1},
+		"ends last if all have short deadlines": {[]time.Duration{9 * h, 9 * h, 9 * h}, []time.Duration{h, 3 * h, 2 * h}, 1},
+	} {
+		ctxs := make([]context.Context, len(c.limits))
+		for i, limit := range c.limits {
+			ctx, cancel := context.WithTimeout(t.Context(), c.deadlines[i])
+			defer cancel()
+			ctxs[i] = limited(ctx, t, limit)
+		}
+		testenv.Equal(t, batch.Bounding(ctxs), c.want, name)
+	}
 }

@@ -33,6 +33,7 @@ type Statement struct {
 	limited   context.Context // of the statement, if a leader sends it
 	unsent    atomic.Bool     // Begin was not called yet
 	ended     bool            // the slot of the line has passed on to a Hold
+	bounding  *Call           // of the first group: see Group.bounding
 	queueWait time.Duration   // how long it may wait in the queue of all processes
 	judged    bool            // it waited too long for its row: the next two are known
 	queued    bool            // it waited in the queue until the end
@@ -121,6 +122,7 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 			opcontext.Connected(c.ctx, fresh)
 		}
 	}
+	st.bounding = st.Groups[0].bounding()
 	st.limited = st.queue.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), max(longest, opcontext.Grace))
 	return st.limited, units
 }
@@ -137,7 +139,7 @@ func (st *Statement) lockWaits() (row, queue time.Duration) {
 	if config.Locked == nil {
 		return 0, 0
 	}
-	longest := opcontext.LongestLockWait(st.Groups[0].bounding().ctx)
+	longest := opcontext.LongestLockWait(st.bounding.ctx)
 	switch {
 	case st.from == &st.queue.slow: // no longer than its caller waits
 		return max(longest, 1), 0

@@ -69,9 +69,7 @@ func TestOpensAfterFiveFailures(t *testing.T) {
 						t.Errorf("%s, time limit %v: operation %d was not let through", c.name, timeout, i)
 					}
 				}
-				if open := !through(b, "k", nil); open != c.open {
-					t.Errorf("%s, time limit %v: open is %v, want %v", c.name, timeout, open, c.open)
-				}
+				testenv.Equal(t, !through(b, "k", nil), c.open, c.name, "is open with the time limit", timeout)
 			}
 		}
 	})
@@ -97,9 +95,7 @@ func TestProbes(t *testing.T) {
 			}
 		}
 		want := []time.Duration{50 * ms, 150 * ms, 350 * ms, 750 * ms, 1550 * ms, 2550 * ms, 3550 * ms}
-		if fmt.Sprint(probes) != fmt.Sprint(want) {
-			t.Errorf("let through after %v, want %v", probes, want)
-		}
+		testenv.Equal(t, fmt.Sprint(probes), fmt.Sprint(want), "let through after")
 	})
 }
 
@@ -174,9 +170,7 @@ func TestFailuresTogetherCountOnce(t *testing.T) {
 		}
 		op := opOf("another")
 		pass, err := b.Enter(t.Context(), op)
-		if open := err != nil; open != (n == 4) {
-			t.Errorf("after %d failures and one of 64 operations: open is %v", n, open)
-		}
+		testenv.Equal(t, err != nil, n == 4, "is open after", n, "failures and one of 64 operations")
 		if err == nil {
 			pass.Leave(nil, op)
 		}

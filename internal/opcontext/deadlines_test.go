@@ -34,9 +34,7 @@ func TestEachEndsInTime(t *testing.T) {
 					ended[i] = ends(t, deadlines, time.Duration(n)*time.Microsecond)
 				}
 				for i, n := range order {
-					if got, want := (<-ended[i]).Sub(began), time.Duration(n)*time.Microsecond; got != want {
-						t.Errorf("%d ended after %v, want %v", n, got, want)
-					}
+					testenv.Equal(t, (<-ended[i]).Sub(began), time.Duration(n)*time.Microsecond, "the end of", n)
 				}
 			})
 		})
@@ -53,9 +51,7 @@ func TestManyEndTogether(t *testing.T) {
 		}
 		first, second, third := ends(t, deadlines, ms), ends(t, deadlines, ms+1), ends(t, deadlines, 2*ms)
 		for i, want := range []time.Duration{ms, ms + 200*time.Microsecond, 2 * ms} {
-			if got := (<-[]<-chan time.Time{first, second, third}[i]).Sub(began); got != want {
-				t.Errorf("operation %d ended after %v, want %v", i, got, want)
-			}
+			testenv.Equal(t, (<-[]<-chan time.Time{first, second, third}[i]).Sub(began), want, "the end of operation", i)
 		}
 		<-time.After(time.Second)
 	})

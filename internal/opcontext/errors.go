@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -71,19 +72,24 @@ func Classified(err error) bool {
 		errors.Is(err, limiter.ErrCanceled)
 }
 
+// Due returns when the operation of ctx has used up its time, and whether that is so early because the caller's
+// deadline leaves it less than its time limit. It returns zero values if ctx has no time limit.
+func Due(ctx context.Context) (due time.Time, short bool) {
+	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		due, short = c.due, c.shortDeadline
+	}
+	return due, short
+}
+
 // ShortDeadline returns an error that matches [limiter.ErrCanceled] if the caller's deadline leaves the
 // operation of ctx less than its time limit. Otherwise it returns nil.
 func ShortDeadline(ctx context.Context) error {
-	c, ok := ctx.Value(contextKey{}).(*Context)
-	if !ok {
+	if _, short := Due(ctx); !short {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.shortDeadline {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", limiter.ErrCanceled, c.deadlineTooNear())
+	return fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Value(contextKey{}).(*Context).deadlineTooNear())
 }
 
 // LockTimeout returns the error of a statement that waited for a row lock as long as [LockWait]

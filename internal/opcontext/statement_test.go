@@ -174,9 +174,7 @@ func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
 	caller, leave := context.WithCancel(context.WithValue(t.Context(), ms, "a value"))
 	ctx := new(opcontext.Deadlines).WithTimeout(caller, time.Hour)
 	defer opcontext.Stop(ctx)
-	if ctx.Value(ms) != "a value" {
-		t.Error("it does not have the caller's values")
-	}
+	testenv.Equal(t, ctx.Value(ms), "a value", "the caller's")
 	if err := opcontext.Begin(ctx, false, 0, 0); err != nil {
 		t.Fatal(err)
 	}
