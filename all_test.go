@@ -223,9 +223,8 @@ func TestAllowAllAndTheDenyCaches(t *testing.T) {
 		t.Fatalf("b has no room: %+v", res)
 	}
 	for l, want := range map[*limiter.Limiter]int{a: 0, b: 1} {
-		if held, _ := l.DenyKeys(); len(held) != want {
-			t.Errorf("the cache of %s keeps %q, want only the claim that had no room", l.Name(), held)
-		}
+		held, _ := l.DenyKeys()
+		testenv.Equal(t, len(held), want, "claims that had no room in the cache of", l.Name(), held)
 	}
 	res := ask(0, claims(c, a, b)...)
 	if res.Allowed || res.Source != limiter.SourceDenyCache || res.Binding != 2 || res.RetryAfter != time.Hour ||

@@ -110,9 +110,7 @@ func TestFailurePolicies(t *testing.T) {
 							}
 						}
 					}
-					if res.Visible() != want {
-						t.Errorf("%s %s with Fail %s and %v = %+v, want %+v", what, where, name, c.class, res, want)
-					}
+					testenv.Equal(t, res.Visible(), want, what, where, "with Fail", name, "and", c.class)
 					check(what, res, got, passes)
 				}
 				for what, call := range others { // no failure policy applies to them

@@ -141,7 +141,7 @@ func TestShutdown(t *testing.T) {
 				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, fmt.Sprint(key))))
 			}
 		}
-		testenv.Equal(f, f.store.Stats().Holdings, keys+1, "holdings")
+		testenv.Equal(f, f.store.Stats().Holdings, keys+1, fmt.Sprintf("%+v", f.store.Stats()))
 		for range 2 {
 			testenv.Must(f, f.store.Shutdown(ctx))
 		}

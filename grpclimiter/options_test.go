@@ -162,9 +162,8 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 			t.Run(kind.name, func(t *testing.T) {
 				var seen error
 				onError := grpclimiter.OnError(func(_ context.Context, call grpclimiter.Call, err error) {
-					if seen = err; call.FullMethod != kind.method {
-						t.Errorf("OnError got the method %s", call.FullMethod)
-					}
+					seen = err
+					testenv.Equal(t, call.FullMethod, kind.method, "the method of OnError")
 				})
 				l := newOn(t, broken{memory.New(), limiter.OpTake, failure}, newClock(), "api", limiter.PerMinute(5))
 				s, client := serve(t, grpclimiter.New(l, oneKey, onError))

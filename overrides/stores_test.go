@@ -200,9 +200,7 @@ func TestWaitForRead(t *testing.T) {
 			synctest.Wait()
 			source.set(7, 0)
 			want(t, f, "k", 7)
-			if len(errs) != 1 {
-				t.Errorf("OnError got %v, want one error", errs)
-			}
+			testenv.Equal(t, len(errs), 1, "errors that OnError got:", errs)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 		open := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout), limiter.FailOpen())
 		res, err := closed.Allow(t.Context(), secret)
 		wantLate(t, err, limiter.ErrNotApplied)
-		testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "FailClosed")
+		testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "FailClosed", res)
 		if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
 			t.Errorf("FailOpen answers %+v, %v", res, err)
 		}
@@ -80,7 +80,7 @@ func TestCallersDeadlineOpensNothing(t *testing.T) {
 					t.Errorf("%v; want DeadlineExceeded, and no failure of the store", err)
 				}
 				wantAdvice(t, err, "limiter.WithTimeout")
-				testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "the answer")
+				testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "the answer", res)
 			}
 			if res, err := l.Peek(t.Context(), "another"); err != nil || res.Source != limiter.SourceStore || res.Remaining != 5 {
 				t.Errorf("%s: after it: %+v, %v; want the store's answer, and nothing charged", name, res, err)
@@ -270,9 +270,11 @@ func TestProcessesQueueForAKey(t *testing.T) {
 			}
 			t.Run(name+", waits in the queue of the key", queues(op))
 			if name == "bucket" {
-				settled := op
-				settled.Policy, settled.Timeout = slow(6), testTimeout
-				t.Run("of another policy, for which settle swaps the row, waits there", queues(settled))
+				t.Run(name+", of another policy, also waits there, in settle", func(t *testing.T) {
+					_, op := ownKey(t, "4", testTimeout)
+					op.Policy = slow(6)
+					queues(op)(t)
+				})
 			}
 			t.Run(name+", whose row is locked, fails in each process", func(t *testing.T) {
 				defer d.holdLock(t, lock(op))()

@@ -122,7 +122,7 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 						if s := do(t, on(tx), take(policy, key, 1)); !s.Took {
 							t.Errorf("%s, %s: Took = false", name, way)
 						}
-						testenv.Equal(t, do(t, outside, look(policy, key)).Row, before, name, way, "others see it before the caller's commit")
+						testenv.Equal(t, do(t, outside, look(policy, key)).Row, before, name, way, fmt.Sprintf("%T: what others see before the commit", policy))
 						end(t, tx, commit)
 						visible := commit && name != "transaction" // the outer transaction goes on
 						if row := do(t, outside, look(policy, key)).Row; (row != before) != visible {

@@ -99,9 +99,10 @@ func (g *Group) add(c *Call) {
 // Op returns the operation of the first call.
 func (g *Group) Op() *limiter.Op { return &g.Calls[0].Op }
 
-// bounding returns the call whose time bounds how long the statement waits for locks: of those without a short
-// deadline, the one whose time ends first. The outcome of a statement that goes on is unknown to such a call. A
-// caller with a short deadline must not make others fail early. If all have one, it is the call with the most time.
+// bounding returns the call whose time bounds the lock waits of a statement of one key. It is the one that ends
+// first of those without a short deadline: if the statement outlasted it, its outcome would be unknown. Calls with a
+// longer time limit may fail early for that. A caller's short deadline must not make others fail early. If all have
+// one, the call with the most time bounds the waits.
 func (g *Group) bounding() *Call {
 	bounding := g.Calls[0]
 	end, short := opcontext.Due(bounding.ctx)

@@ -55,8 +55,8 @@ func notSent(err error) error {
 }
 
 // lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
-// whether its calls may be sent again. Otherwise it returns their error. A row that was written while its
-// [Group.bounding] call waited, or less than 100 ms ago, is not locked, but busy: see [Statement.NeedsWritten].
+// whether its calls may be sent again. Otherwise it returns their error. A row that was written while
+// the [Group.bounding] call waited, or less than 100 ms ago, is not locked, but busy: see [Statement.NeedsWritten].
 func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool, _ error) {
 	st.judge()
 	for _, c := range st.Groups[0].Calls {
@@ -65,7 +65,7 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 	waited := st.bounding.rowWait
 	busy := time.Since(st.Written).Abs() < max(st.bounding.ownWait+waited, askAgain)
 	again = !busy && !st.last
-	// A client may have chosen a short deadline. A wait that it ended does not make the key fail fast.
+	// A client may have chosen a short deadline. A wait that this ended does not make the key fail fast.
 	_, short := opcontext.Due(st.bounding.ctx)
 	failFast := !again && !busy && !short && waited >= askAgain
 	if busy {
@@ -99,7 +99,7 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool,
 }
 
 // judge decides, once, whether the wait of a statement that waited too long for its row was the last one of its
-// [Group.bounding] call. No wait of that begins in about the last fifth of its time, so that the server can answer.
+// [Group.bounding] call. That begins no wait in about the last fifth of its time, so that the server can answer.
 func (st *Statement) judge() {
 	if st.judged {
 		return
@@ -115,7 +115,7 @@ func (st *Statement) judge() {
 }
 
 // NeedsWritten reports whether the store must set Written after a statement that waited too long for its row.
-// That is so if it waited for as long as it may queue, or if its calls cannot wait again.
+// That is so if it waited for as long as it may queue, or if its bounding call cannot wait again.
 func (st *Statement) NeedsWritten() bool {
 	st.judge()
 	return st.queued || st.last

@@ -97,22 +97,25 @@ func TestSlowKeysWait(t *testing.T) {
 		s.age = func(string) time.Duration { return time.Hour }
 		ask(t.Context(), q, within(5*time.Second, "u")).want(t, "not applied+row locked after 4.2276s") // 3.71 s in the queue
 	})
-	slowly(t, "do not end early because of another caller's deadline", func(t *testing.T, s *sender, q *queue) {
-		lock, sent, op := s.before, 0, take("u", 1)
-		s.before = func(ctx context.Context, groups []*batch.Group) error {
-			if sent++; sent > 1 {
-				return lock(ctx, groups)
+	for key, want := range map[string]string{"u": "took", "x": "canceled"} {
+		slowly(t, "do not end early because of another caller's deadline, "+key, func(t *testing.T, s *sender, q *queue) {
+			lock, sent, op := s.before, 0, take(key, 1)
+			s.before = func(ctx context.Context, groups []*batch.Group) error {
+				if sent++; sent > 1 {
+					return lock(ctx, groups)
+				}
+				<-time.After(150 * ms)
+				return nil
 			}
-			<-time.After(150 * ms)
-			return nil
-		}
-		time.AfterFunc(190*ms, func() { close(s.unlock) })
-		ask(t.Context(), q, op)
-		ctx, cancel := context.WithTimeout(t.Context(), 295*ms) // 44 ms are left after the answer
-		defer cancel()
-		ask(ctx, q, op)
-		ask(t.Context(), q, op, op).want(t, "2 took")
-	})
+			time.AfterFunc(190*ms, func() { close(s.unlock) })
+			ask(t.Context(), q, op)
+			ctx, cancel := context.WithTimeout(t.Context(), 295*ms) // 44 ms are left after the answer
+			defer cancel()
+			head := ask(ctx, q, op)
+			ask(t.Context(), q, op, op).want(t, "2 took")
+			head.want(t, want)
+		})
+	}
 	slowly(t, "leave the line of many keys", func(t *testing.T, s *sender, q *queue) {
 		q.config.Slots = batch.NewSlots(5)
 		q = open(s, q.config)

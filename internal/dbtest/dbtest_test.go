@@ -47,7 +47,7 @@ func TestServer(t *testing.T) {
 				names[query[string](t, connect(t, server.Database(t)), "SELECT current_database()::text")] = true
 			}
 		})
-		testenv.Equal(t, len(names), 2, "names of two databases")
+		testenv.Equal(t, len(names), 2, "names of two databases:", names)
 		for name := range names {
 			if query[bool](t, conn, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')") {
 				t.Errorf("%s is still there after its test", name)
@@ -95,7 +95,7 @@ func TestPgpool(t *testing.T) {
 		for range 4 {
 			pids[query[int](t, conn, "SELECT pg_backend_pid()")] = true
 		}
-		testenv.Equal(t, len(pids), 1, "backends of one client")
+		testenv.Equal(t, len(pids), 1, "backends of one client:", pids)
 		query[string](t, conn, "SELECT set_config('search_path', 'left_behind', false)")
 		testenv.Must(t, conn.Close(t.Context()))
 		for range 4 {

@@ -72,8 +72,8 @@ func Classified(err error) bool {
 		errors.Is(err, limiter.ErrCanceled)
 }
 
-// Due returns when the operation of ctx has used up its time, and whether that is so early because the caller's
-// deadline leaves it less than its time limit. It returns zero values if ctx has no time limit.
+// Due returns when the time of ctx's operation ends. short reports whether the caller's deadline left it less than its
+// time limit, from the start or at [Renew]. Due returns zero values if ctx has no time limit.
 func Due(ctx context.Context) (due time.Time, short bool) {
 	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
 		c.mu.Lock()

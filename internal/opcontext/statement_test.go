@@ -174,7 +174,7 @@ func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
 	caller, leave := context.WithCancel(context.WithValue(t.Context(), ms, "a value"))
 	ctx := new(opcontext.Deadlines).WithTimeout(caller, time.Hour)
 	defer opcontext.Stop(ctx)
-	testenv.Equal(t, ctx.Value(ms), "a value", "the caller's")
+	testenv.Equal(t, ctx.Value(ms), "a value", "the caller's value")
 	if err := opcontext.Begin(ctx, false, 0, 0); err != nil {
 		t.Fatal(err)
 	}
