@@ -34,10 +34,10 @@ const loginLimit = "authentication_timeout=1s"
 // awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next
 // client, although the server works again. Without this wait, that client can be a worker of the next round.
 func (a *system) awaitPooler(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
 	var err error
 	if !await(t, waitLimit, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), recovery) // not waitLimit, whose end would hide the reason
+		defer cancel()
 		err = daemon.Answers(ctx, a.pooler.DSN())
 		return err == nil
 	}) {
