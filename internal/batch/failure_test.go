@@ -114,9 +114,8 @@ func TestFullTimeOnlyBehindAnswers(t *testing.T) {
 				before := ask(t.Context(), q, ops[:len(ops)-1]...)
 				<-time.After(c.pause)
 				last := ask(t.Context(), q, ops[len(ops)-1])
-				if a := append(before.wait(), last.wait()...)[c.of]; (a.err == nil) != answered {
-					t.Errorf("%v after %v, want an answer: %v", a.err, a.after, answered)
-				}
+				a := append(before.wait(), last.wait()...)[c.of]
+				testenv.Equal(t, a.err == nil, answered, "has an answer:", a.err, "after", a.after)
 			})
 		}
 	}

@@ -59,9 +59,8 @@ func TestReusedKeyQueues(t *testing.T) {
 					t.Errorf("seed %d: %s: %v", seed, op.Key, a.err)
 				case doubt[op.Key] == 0:
 					row, want := op.Apply(rows[op.Key], time.Now().UnixNano())
-					if rows[op.Key] = row; a.state.Took != want.Took {
-						t.Errorf("seed %d: %d of %s: granted %v, want %v", seed, op.Cost, op.Key, a.state.Took, want.Took)
-					}
+					rows[op.Key] = row
+					testenv.Equal(t, a.state.Took, want.Took, "granted: seed", seed, "cost", op.Cost, "of", op.Key)
 				}
 				if a.state.Took {
 					granted[op.Key] += op.Cost
