@@ -223,9 +223,8 @@ func TestGiveBack(t *testing.T) {
 		f.hold()
 		<-time.After(ttl)
 		f.allow(1, true)
-		if f.stats(3, 0); f.sent()[0].Cost != 1 {
-			f.Error("not one was given back")
-		}
+		f.stats(3, 0)
+		testenv.Equal(f, f.sent()[0].Cost, 1, "what was given back")
 	})
 	// The others give back what they hold, so the bucket is full before the last one gives back.
 	run(t, "lets nothing pass twice after others gave back", 1024, func(f *fixture) {

@@ -32,23 +32,26 @@ func wantLate(t *testing.T, err, class error) {
 
 func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		store, op := d.store(t, schema, nil), take(slow(5), secret, 1)
-		do(t, store, op)
-		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, op)+" FOR UPDATE")
-		// The server ends the wait after four fifths of the limit. A fifth of a second is for its answer.
-		closed := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout))
-		open := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout), limiter.FailOpen())
-		res, err := closed.Allow(t.Context(), secret)
-		wantLate(t, err, limiter.ErrNotApplied)
-		testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "FailClosed", res)
-		if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
-			t.Errorf("FailOpen answers %+v, %v", res, err)
+		store := d.store(t, schema, nil)
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			op := take(policy, secret, 1)
+			do(t, store, op)
+			release := d.holdLock(t, "SELECT FROM "+rowOf(schema, op)+" FOR UPDATE")
+			// The server ends the wait after four fifths of the limit. A fifth of a second is for its answer.
+			closed := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout))
+			open := newLimiter(t, store, op.Policy, limiter.WithTimeout(4*timeout), limiter.FailOpen())
+			res, err := closed.Allow(t.Context(), secret)
+			wantLate(t, err, limiter.ErrNotApplied)
+			testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "FailClosed", res)
+			if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
+				t.Errorf("FailOpen answers %+v, %v", res, err)
+			}
+			if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrNotApplied) {
+				t.Errorf("Refund = %v, %v", gave, err)
+			}
+			release()
+			d.blocked(t, 0)
 		}
-		if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrNotApplied) {
-			t.Errorf("Refund = %v, %v", gave, err)
-		}
-		release()
-		d.blocked(t, 0)
 	})
 }
 

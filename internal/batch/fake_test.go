@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +168,7 @@ func (s *sender) text() string {
 // wantSent checks what was sent so far.
 func (s *sender) wantSent(t *testing.T, want string) {
 	t.Helper()
-	testenv.Equal(t, strconv.Quote(s.text()), strconv.Quote(want), "what was sent")
+	testenv.Equal(t, fmt.Sprintf("%q", s.text()), fmt.Sprintf("%q", want), "what was sent")
 }
 
 // statements returns what was sent so far.

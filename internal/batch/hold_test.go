@@ -126,8 +126,7 @@ func TestHoldTime(t *testing.T) {
 				t.Errorf("answered %v, renew %v: it waits %v for its row and %v in the queue, of at most %v", answered, renew, row, queue, longest)
 			}
 			<-limited.Done()
-			ends = max(ends, s.takes+pause)
-			testenv.Equal(t, time.Since(began), ends, "its end: answered", answered, "renew", renew)
+			testenv.Equal(t, time.Since(began), max(ends, s.takes+pause), "its end: answered", answered, "renew", renew)
 			h.End(err == nil, err)
 		}
 	})
