@@ -172,10 +172,9 @@ func useUp(t *testing.T, p *pgxpool.Pool, n int) (release func()) {
 	t.Helper()
 	held := make([]*pgxpool.Conn, n)
 	for i := range held {
-		var err error
-		if held[i], err = p.Acquire(bounded(t)); err != nil {
-			t.Fatal(err)
-		}
+		conn, err := p.Acquire(bounded(t))
+		must(t, err)
+		held[i] = conn
 	}
 	return func() {
 		for _, conn := range held {

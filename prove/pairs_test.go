@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
@@ -30,20 +29,6 @@ type system struct {
 
 // loginLimit is a setting of its server. A crashed server waits for sessions whose clients have sent nothing yet.
 const loginLimit = "authentication_timeout=1s"
-
-// awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next
-// client, although the server works again. Without this wait, that client can be a worker of the next round.
-func (a *system) awaitPooler(t *testing.T) {
-	var err error
-	if !await(t, waitLimit, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), recovery) // not waitLimit, whose end would hide the reason
-		defer cancel()
-		err = daemon.Answers(ctx, a.pooler.DSN())
-		return err == nil
-	}) {
-		t.Fatalf("no query passes the pooler: %v", err)
-	}
-}
 
 // aFault is a fault. begin starts it and returns a function that ends it, or nil if it had no effect.
 type aFault struct {

@@ -103,7 +103,7 @@ max_client_conn = 500
 server_tls_sslmode = prefer
 %s
 `, quote(target.Host), target.Port, quote(target.User), password, port, strings.Join(settings, "\n")))
-		p.args = []string{"--quiet", ini}
+		p.args = []string{ini}
 		p.ready = func(ctx context.Context) error { // its own database needs no server
 			conn, err := pgx.Connect(ctx, URL("127.0.0.1", port, target.User, target.Password, "pgbouncer"))
 			if err != nil {

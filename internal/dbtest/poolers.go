@@ -1,7 +1,9 @@
 package dbtest
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -75,6 +77,23 @@ func (p *Pooler) Start() {
 	if err := p.daemon.Start(ctx); err != nil {
 		p.t.Fatalf("dbtest: %v", err)
 	}
+}
+
+// Await waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next client, although
+// the server works again. PgBouncer 1.18 may end when a client cancels a query. Await then starts it again, and
+// reports so. See https://github.com/pgbouncer/pgbouncer/issues/822.
+func (p *Pooler) Await() (restarted bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	err := p.daemon.Await(ctx, func(ctx context.Context) error { return daemon.Answers(ctx, p.DSN()) })
+	output, _ := p.daemon.Log()
+	if restarted = errors.Is(err, daemon.ErrExited) && bytes.HasSuffix(output, []byte("server in bad state: 11\n")); restarted {
+		p.Start()
+	} else if err != nil {
+		p.t.Fatalf("dbtest: no query passes the pooler: %v", err)
+	}
+	return restarted
 }
 
 // Kill ends the pooler by SIGKILL.

@@ -164,9 +164,7 @@ func TestContextWithoutATimeLimit(t *testing.T) {
 	if err := opcontext.Begin(ctx, true, 0, 0); !errors.Is(err, limiter.ErrCanceled) || opcontext.Renew(ctx) || opcontext.CallerErr(ctx) == nil {
 		t.Errorf("the operation of a caller who has left: %v, want ErrCanceled", err)
 	}
-	if err := opcontext.Interrupted(ctx, limiter.ErrNotApplied, errBroken); !errors.Is(err, errBroken) {
-		t.Errorf("it does not match the driver's error: %v", err)
-	}
+	testenv.ErrorIs(t, opcontext.Interrupted(ctx, limiter.ErrNotApplied, errBroken), errBroken)
 }
 
 func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
@@ -175,9 +173,7 @@ func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
 	ctx := new(opcontext.Deadlines).WithTimeout(caller, time.Hour)
 	defer opcontext.Stop(ctx)
 	testenv.Equal(t, ctx.Value(ms), "a value", "the caller's value")
-	if err := opcontext.Begin(ctx, false, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, opcontext.Begin(ctx, false, 0, 0))
 	child, end := context.WithCancel(ctx)
 	if end(); opcontext.EndedByCaller(child) == nil || opcontext.CallerErr(ctx) != nil {
 		t.Errorf("a part of it ended by %v, and the caller's context by %v", opcontext.EndedByCaller(child), opcontext.CallerErr(ctx))

@@ -165,7 +165,7 @@ standby that lagged behind lost %d takes (failovers: %d).
 }
 
 func runs(reports []campaign.Report) string {
-	text := "\n| tier | scenarios | commit | minutes | seed |\n|---|---|---|---:|---:|\n"
+	text := "\n| tier | scenarios | commit | minutes |\n|---|---|---|---:|\n"
 	var servers, drivers []string
 	for _, r := range reports {
 		var seconds float64
@@ -177,7 +177,7 @@ func runs(reports []campaign.Report) string {
 		if len(names) > 3 {
 			names = []string{fmt.Sprintf("%d scenarios", len(names))}
 		}
-		text += fmt.Sprintf("| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
+		text += fmt.Sprintf("| %s | %s | %s | %.0f |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60)
 		servers, drivers = add(servers, server(r.Versions["postgres"])), add(drivers, r.Versions["modernc.org/sqlite"])
 	}
 	return text + fmt.Sprintf("\nVersions: %s; modernc.org/sqlite %s.\n", strings.Join(servers, ", "), strings.Join(drivers, ", "))
