@@ -255,10 +255,7 @@ func wantError(t *testing.T, err error, classes ...error) {
 		return
 	}
 	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled, limiter.ErrKeyBusy} {
-		want := slices.Contains(classes, class)
-		if got := errors.Is(err, class); got != want {
-			t.Errorf("%v\nmatches %q: %t, want %t", err, class, got, want)
-		}
+		testenv.Equal(t, errors.Is(err, class), slices.Contains(classes, class), err, "matches", class)
 	}
 	for _, key := range []string{secret, "7365637265742d6b6579"} { // and in hex
 		if strings.Contains(err.Error(), key) {

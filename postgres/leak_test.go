@@ -82,11 +82,7 @@ func (d *database) keepWAL(t *testing.T) (read func() []byte) {
 	t.Helper()
 	slot := "leak_" + strings.ToLower(rand.Text())
 	query[string](t, d, "SELECT pg_create_physical_replication_slot($1, true)::text", slot)
-	t.Cleanup(func() {
-		if _, err := d.db.Exec("SELECT pg_drop_replication_slot($1)", slot); err != nil {
-			t.Errorf("drop the slot: %v", err)
-		}
-	})
+	t.Cleanup(func() { must(t, testenv.ErrorOf(d.db.Exec("SELECT pg_drop_replication_slot($1)", slot))) })
 	first := query[string](t, d, "SELECT pg_walfile_name(pg_current_wal_lsn())")
 	return func() []byte {
 		return d.files(t, `SELECT 'pg_wal/' || name FROM pg_ls_waldir()

@@ -12,6 +12,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
@@ -105,9 +106,7 @@ func judgeKept(t testing.TB, r *campaign.Round, told *ledger.Ledger, v ledger.Ve
 	for _, found := range v.Found[:min(len(v.Found), 5)] {
 		t.Log(found)
 	}
-	if err := told.WrongErrors(); err != nil {
-		t.Error(err)
-	}
+	testenv.ErrorIs(t, told.WrongErrors(), nil)
 	all, several := told.Answers()
 	for class, n := range several {
 		r.Count("decisions over several limits: "+class, n)

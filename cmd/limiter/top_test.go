@@ -128,9 +128,7 @@ func (x *terminal) wantEnd(code int) {
 	for x.read() {
 	}
 	_ = x.cmd.Wait()
-	if got := x.cmd.ProcessState.ExitCode(); got != code {
-		x.t.Errorf("exit code %d, want %d: %q", got, code, x.output.String())
-	}
+	testenv.Equal(x.t, x.cmd.ProcessState.ExitCode(), code, x.output.String(), "exit code")
 }
 
 func TestTopOnATerminal(t *testing.T) {

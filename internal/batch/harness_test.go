@@ -16,6 +16,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -216,9 +217,7 @@ func (a *asked) want(t *testing.T, want string) {
 		runs = append(runs, strings.TrimPrefix(fmt.Sprint(n, " ", texts[0]), "1 "))
 		texts = texts[n:]
 	}
-	if got := strings.Join(runs, ", "); got != want {
-		t.Errorf("the operations: %s; want %s", got, want)
-	}
+	testenv.Equal(t, strings.Join(runs, ", "), want, "the operations")
 }
 
 // holding is a Hold for which a goroutine waits.

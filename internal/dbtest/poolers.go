@@ -69,9 +69,13 @@ func startPooler(t testing.TB, name string, newPooler func(program string) (*dae
 // DSN returns that of the database behind the pooler.
 func (p *Pooler) DSN() string { return p.daemon.DSN }
 
-// Start starts the pooler and waits until it answers.
+// Start starts the pooler and waits until it answers. It fails the test if the pooler has exited by itself, unless
+// because of a cancel request.
 func (p *Pooler) Start() {
 	p.t.Helper()
+	if output, _ := p.daemon.Log(); p.daemon.Process() != nil && !bytes.HasSuffix(output, []byte(canceledExit)) {
+		p.t.Fatal("dbtest: the pooler has exited by itself") // the end of its log follows
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	if err := p.daemon.Start(ctx); err != nil {
@@ -79,25 +83,36 @@ func (p *Pooler) Start() {
 	}
 }
 
-// Await waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next client, although
-// the server works again. PgBouncer 1.18 may end when a client cancels a query. Await then starts it again, and
-// reports so. See https://github.com/pgbouncer/pgbouncer/issues/822.
-func (p *Pooler) Await() (restarted bool) {
+// canceledExit ends the log of a PgBouncer 1.18 to 1.20 that exits because a client canceled a query. See
+// https://github.com/pgbouncer/pgbouncer/issues/822.
+const canceledExit = "server in bad state: 11\n"
+
+// Await waits until a query passes the pooler. PgBouncer refuses the first client after a failed login, even if
+// the server works again. Await starts a PgBouncer again that has exited because of a cancel request, and
+// returns how often.
+func (p *Pooler) Await() (restarts int64) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	err := p.daemon.Await(ctx, func(ctx context.Context) error { return daemon.Answers(ctx, p.DSN()) })
-	output, _ := p.daemon.Log()
-	if restarted = errors.Is(err, daemon.ErrExited) && bytes.HasSuffix(output, []byte("server in bad state: 11\n")); restarted {
+	for ; ; restarts++ {
+		err := p.daemon.Await(ctx, func(ctx context.Context) error { return daemon.Answers(ctx, p.DSN()) })
+		if err == nil {
+			return restarts
+		} else if !errors.Is(err, daemon.ErrExited) {
+			p.t.Fatalf("dbtest: no query passes the pooler: %v", err)
+		}
 		p.Start()
-	} else if err != nil {
-		p.t.Fatalf("dbtest: no query passes the pooler: %v", err)
 	}
-	return restarted
 }
 
 // Kill ends the pooler by SIGKILL.
-func (p *Pooler) Kill() { p.daemon.Kill() }
+func (p *Pooler) Kill() {
+	select {
+	case <-p.daemon.Exited(): // see Start
+	default:
+		p.daemon.Kill()
+	}
+}
 
 // answersTwice sends a query within an open transaction. So PgBouncer has two server connections
 // from the start, and even a lone client meets both.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const ms = time.Millisecond
@@ -96,9 +97,7 @@ func TestTimeLimit(t *testing.T) {
 						time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
 					}
 					wait(ctx)
-					if got := time.Since(begin); got != c.want {
-						t.Errorf("it ended after %v, want %v", got, c.want)
-					}
+					testenv.Equal(t, time.Since(begin), c.want, "after which time it ended")
 					select {
 					case <-ctx.Done():
 					default:
