@@ -94,9 +94,7 @@ func wantStatus(t *testing.T, resp reply, want int) (problem map[string]any) {
 	}
 	testenv.Equal(t, resp.header.Get("Content-Type"), "application/problem+json", "Content-Type")
 	testenv.Equal(t, resp.header.Get("Cache-Control"), "no-store", "Cache-Control")
-	if err := json.Unmarshal(resp.body, &problem); err != nil {
-		t.Errorf("the body is no JSON: %v", err)
-	}
+	testenv.ErrorIs(t, json.Unmarshal(resp.body, &problem), nil, "the body in JSON")
 	if problem["status"] != float64(want) || problem["title"] == "" {
 		t.Errorf("problem %v, want status %d and a title", problem, want)
 	}

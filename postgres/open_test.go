@@ -128,11 +128,7 @@ func TestOpenAndClose(t *testing.T) {
 	t.Parallel()
 	t.Run("before the first decision", func(t *testing.T) {
 		store := opened(t, nowhere)
-		each(8, func(int) {
-			if err := store.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		})
+		each(8, func(int) { testenv.ErrorIs(t, store.Close(), nil, "Close") })
 		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
 		wantAdvice(t, err, "closed")
