@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -69,8 +70,8 @@ func startPooler(t testing.TB, name string, newPooler func(program string) (*dae
 // DSN returns that of the database behind the pooler.
 func (p *Pooler) DSN() string { return p.daemon.DSN }
 
-// Start starts the pooler and waits until it answers. It fails the test if the pooler has exited by itself, unless
-// because of a cancel request.
+// Start starts the pooler and waits until it answers. It fails the test if the pooler has exited by itself,
+// unless because of a cancel request.
 func (p *Pooler) Start() {
 	p.t.Helper()
 	if output, _ := p.daemon.Log(); p.daemon.Process() != nil && !bytes.HasSuffix(output, []byte(canceledExit)) {
@@ -87,12 +88,12 @@ func (p *Pooler) Start() {
 // https://github.com/pgbouncer/pgbouncer/issues/822.
 const canceledExit = "server in bad state: 11\n"
 
-// Await waits until a query passes the pooler. PgBouncer refuses the first client after a failed login, even if
-// the server works again. Await starts a PgBouncer again that has exited because of a cancel request, and
-// returns how often.
+// Await waits up to 30 s until a query passes the pooler. PgBouncer refuses the first client after a failed
+// login, even if the server works again. Await starts a PgBouncer again that has exited because of a cancel
+// request, and returns how often.
 func (p *Pooler) Await() (restarts int64) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	for ; ; restarts++ {
 		err := p.daemon.Await(ctx, func(ctx context.Context) error { return daemon.Answers(ctx, p.DSN()) })
