@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -37,10 +36,10 @@ func awaitSync(t *testing.T, primary *cluster.Cluster) {
 
 func TestFailoverToSyncStandby(t *testing.T) {
 	primary := newServer(t)
-	// One caller has a proxy of its own, to count its connections, and 1 s, because load keeps the standby busy.
+	// One caller has a proxy of its own, so that its connections can be counted.
 	front, side := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())
 	load := newLoad(t, stores(t, 2, dsnAt(front.Port())+"&pool_max_conns=8"))
-	one := lastingOf(t, openStore(t, dsnAt(side.Port())+"&pool_max_conns=1"), limiter.WithTimeout(time.Second))[0]
+	one := lastingOf(t, openStore(t, dsnAt(side.Port())+"&pool_max_conns=1"))[0]
 	proof.Rounds(t, "failovers to a synchronous standby", campaign.Sizes{CI: 1, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
 		standby := primary.Standby(primary.Port())
 		awaitSync(t, primary)

@@ -109,7 +109,7 @@ func (p *Pooler) Await() (restarts int64) {
 // Kill ends the pooler by SIGKILL.
 func (p *Pooler) Kill() {
 	select {
-	case <-p.daemon.Exited(): // see Start
+	case <-p.daemon.Exited(): // Start finds out why
 	default:
 		p.daemon.Kill()
 	}
