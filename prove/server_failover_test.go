@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -39,7 +40,8 @@ func TestFailoverToSyncStandby(t *testing.T) {
 	// One caller has a proxy of its own, so that its connections can be counted.
 	front, side := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())
 	load := newLoad(t, stores(t, 2, dsnAt(front.Port())+"&pool_max_conns=8"))
-	one := lastingOf(t, openStore(t, dsnAt(side.Port())+"&pool_max_conns=1"))[0]
+	own := openStore(t, dsnAt(side.Port())+"&pool_max_conns=1")
+	one, patient := lastingOf(t, own)[0], lastingOf(t, own, limiter.WithTimeout(recovery))[0]
 	proof.Rounds(t, "failovers to a synchronous standby", campaign.Sizes{CI: 1, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
 		standby := primary.Standby(primary.Port())
 		awaitSync(t, primary)
@@ -48,11 +50,11 @@ func TestFailoverToSyncStandby(t *testing.T) {
 		primary.Kill()
 		front.Point(standby.Port())
 		side.Point(standby.Port())
-		// Until the promotion each caller finds a read-only server, and connects anew each time.
+		// Until the promotion each caller finds a read-only server, and connects anew each time. That keeps it busy.
 		const failures = 3
 		before := side.Accepted()
 		for range failures {
-			load.untilFails(t, one, recovery, failing, func(err error) bool { return sqlState(err) == readOnly })
+			load.untilFails(t, patient, recovery, failing, func(err error) bool { return sqlState(err) == readOnly })
 		}
 		if n := side.Accepted() - before; n < failures {
 			t.Errorf("%d takes met a read-only server on %d connections, want a new one each", failures, n)
