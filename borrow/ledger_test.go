@@ -110,9 +110,7 @@ func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *led
 	}
 	all.Wait()
 	if seed%3 > 0 {
-		if err := s.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testenv.ErrorIs(t, s.Shutdown(t.Context()), nil)
 	}
 	stats := s.Stats()
 	g.local.Add(stats.Local)

@@ -97,9 +97,7 @@ func TestBusyKeyHoldsOneConnection(t *testing.T) {
 				d.blocked(t, 1)
 				other := take(c.op(0).Policy, "other", 1)
 				other.Timeout = testTimeout / 3
-				if _, err := store.Do(t.Context(), other); err != nil {
-					t.Errorf("another key beside it: %v", err)
-				}
+				testenv.ErrorIs(t, testenv.ErrorOf(store.Do(t.Context(), other)), nil, "another key beside it")
 				// A look that is under way has another one for a moment.
 				waitFor(t, "the key holds 1 connection", func() bool { return p.Stat().AcquiredConns() <= 1 })
 				before := traced.Load()
@@ -130,9 +128,7 @@ func TestBusyKeyDoesNotPassByFailOpen(t *testing.T) {
 			l := newLimiter(t, store, policy, limiter.FailOpen(), limiter.WithTimeout(timeout))
 			patient := newLimiter(t, store, policy)
 			allow := func() {
-				if _, err := patient.Allow(t.Context(), "busy"); err != nil {
-					t.Error(err)
-				}
+				testenv.ErrorIs(t, testenv.ErrorOf(patient.Allow(t.Context(), "busy")), nil)
 			}
 			allow()
 			release := d.holdLock(t, lockAll(schema))
@@ -203,9 +199,7 @@ func TestLookAtALockedRow(t *testing.T) {
 		for _, store := range []*postgres.Store{store, store, strict} { // the second one is not refused because the first one waited
 			look := look(limiter.PerHour(100), "k")
 			look.Cost, look.Timeout = 1, time.Second
-			if _, err := store.Do(bounded(t), look); err != nil {
-				t.Errorf("a look: %v", err)
-			}
+			testenv.ErrorIs(t, testenv.ErrorOf(store.Do(bounded(t), look)), nil, "a look")
 		}
 	})
 }

@@ -100,9 +100,7 @@ func exactOf(t *testing.T, d *database, schema string, stores [2]sweeping, kind 
 				seen.allow(t, cold[worker%2], fmt.Sprintf("%s-cold-%d", kind, i), 1)
 			}
 			if worker < 2 && i%20 == 0 {
-				if _, err := stores[worker].Sweep(t.Context(), 10_000); err != nil {
-					t.Errorf("Sweep: %v", err)
-				}
+				testenv.ErrorIs(t, testenv.ErrorOf(stores[worker].Sweep(t.Context(), 10_000)), nil, "Sweep")
 			}
 		}
 	})
