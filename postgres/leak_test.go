@@ -211,8 +211,8 @@ func (g *leakProbe) failures(t *testing.T) {
 	}{
 		"no tables":    {limiter.ErrMisconfigured, g.pool(t, "absent", nil), t.Context(), testTimeout},
 		"constraint":   {limiter.ErrInvalid, g.pool(t, checked, nil), t.Context(), testTimeout},
-		"lock timeout": {limiter.ErrNotApplied, g.pool(t, schema, lockTimeout), t.Context(), time.Second}, // its statement waits that long
-		"time limit":   {limiter.ErrNotApplied, g.pool(t, schema, nil), t.Context(), time.Second},
+		"lock timeout": {limiter.ErrNotApplied, g.pool(t, schema, lockTimeout), t.Context(), 3 * time.Second}, // its statement waits that long
+		"time limit":   {limiter.ErrNotApplied, g.pool(t, schema, nil), t.Context(), 3 * time.Second},
 		"canceled":     {limiter.ErrCanceled, g.pool(t, schema, nil), ended, testTimeout},
 		"no server":    {limiter.ErrNotApplied, g.pool(t, schema, noServer), t.Context(), testTimeout},
 	} {
