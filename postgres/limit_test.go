@@ -155,10 +155,10 @@ func TestTimeLimitWhileAnotherConnects(t *testing.T) {
 							return conn
 						})
 					})
-					limiters[i] = newLimiter(t, storeOn(t, pools[i], schema), slow(5), limiter.WithTimeout(timeout))
-					if _, err := limiters[i].Peek(t.Context(), secret); err != nil { // on the first connection
-						t.Fatal(err)
-					}
+					store := storeOn(t, pools[i], schema)
+					limiters[i] = newLimiter(t, store, slow(5), limiter.WithTimeout(timeout))
+					_, err := newLimiter(t, store, slow(5)).Peek(t.Context(), secret) // on the first connection
+					must(t, err)
 					release[i] = useUp(t, pools[i], 1)
 				}
 				each(rounds, func(i int) {

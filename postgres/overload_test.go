@@ -294,9 +294,8 @@ func wantDecided(t *testing.T, y *load) {
 
 // TestLockedRows compares the decisions of other callers beside callers of locked rows with those before and after.
 // In the best of three rounds they get at least a fourth. Other work of the machine makes one round slower; a pool
-// that is used up makes all of them slower. The first statements of a session need
-// more CPU than later ones, so another round comes first. The test runs beside no other, because it measures what a
-// machine can do.
+// that is used up makes all of them slower. The first statements of a session need more CPU than later ones, so another
+// round comes first. The test runs beside no other, because it measures what a machine can do.
 func TestLockedRows(t *testing.T) {
 	const rows = 24
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
