@@ -1,9 +1,9 @@
 package dbtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"regexp"
 	"testing"
 	"time"
 
@@ -74,7 +74,7 @@ func (p *Pooler) DSN() string { return p.daemon.DSN }
 // unless because of a cancel request.
 func (p *Pooler) Start() {
 	p.t.Helper()
-	if output, _ := p.daemon.Log(); p.daemon.Process() != nil && !bytes.HasSuffix(output, []byte(canceledExit)) {
+	if output, _ := p.daemon.Log(); p.daemon.Process() != nil && !canceledExit.Match(output) {
 		p.t.Fatal("dbtest: the pooler has exited by itself") // the end of its log follows
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -84,9 +84,9 @@ func (p *Pooler) Start() {
 	}
 }
 
-// canceledExit ends the log of a PgBouncer 1.18 to 1.20 that exits because a client canceled a query. See
-// https://github.com/pgbouncer/pgbouncer/issues/822.
-const canceledExit = "server in bad state: 11\n"
+// canceledExit matches the log of a PgBouncer 1.18 to 1.20 that has exited because a client canceled a query. See
+// pull requests 815, 846, 849, 927 and 928 of https://github.com/pgbouncer/pgbouncer.
+var canceledExit = regexp.MustCompile(`(server in bad state: 1[14]|bad server state: 11|bad client state: [067])\n$`)
 
 // Await waits up to 30 s until a query passes the pooler. PgBouncer refuses the first client after a failed
 // login, even if the server works again. Await starts a PgBouncer again that has exited because of a cancel
