@@ -42,7 +42,7 @@ type sender struct {
 	merges   func(*limiter.Op) bool // of the queue that was opened last
 	queues   []*queue
 	counters batch.Counters // of all queues
-	wrong    []string       // the groups that break a promise
+	wrong    []string       // the groups that break a promise, and panics of the queue
 	unlock   chan struct{}  // see [slowly]
 	free     string         // likewise
 }
@@ -55,6 +55,13 @@ type statement struct {
 
 // send is [batch.Config].Send.
 func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
+	defer func() {
+		if err != nil && strings.Contains(err.Error(), "panic: runtime error") {
+			s.mu.Lock()
+			s.wrong = append(s.wrong, err.Error())
+			s.mu.Unlock()
+		}
+	}()
 	defer st.Recover(&err)
 	if s.dial > 0 {
 		select {
