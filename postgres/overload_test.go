@@ -294,8 +294,8 @@ func wantDecided(t *testing.T, y *load) {
 
 // TestLockedRows compares the decisions of other callers beside callers of locked rows with those before and after.
 // In the best of three rounds they get at least a fourth. Other work of the machine makes one round slower; a pool
-// that is used up makes all of them slower. The first statements of a session need more CPU than later ones, so another
-// round comes first. The test runs beside no other, because it measures what a machine can do.
+// that is used up makes all of them slower. New sessions answer more slowly, so a round comes before the rows are locked.
+// The test runs beside no other, because it measures what a machine can do.
 func TestLockedRows(t *testing.T) {
 	const rows = 24
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
@@ -306,25 +306,25 @@ func TestLockedRows(t *testing.T) {
 				p := pool(t, d.dsn, few(size))
 				useUp(t, p, int(size))() // a busy machine takes a second for it
 				store := storeOn(t, p, schema)
-				l, other := failOpen(t, store, slow(1<<17), overloadTimeout), failOpen(t, store, slow(1<<17), overloadTimeout)
+				l, free := failOpen(t, store, slow(1<<17), overloadTimeout), failOpen(t, store, slow(1<<17), overloadTimeout)
 				locked := func(round, caller int) string { return fmt.Sprintf("locked %d %d", round, caller%rows) }
 				for i := range 4 * rows {
 					must(t, testenv.ErrorOf(l.Allow(t.Context(), locked(i/rows, i))))
 				}
-				others := func(caller int) (limiter.Result, error) { return other.Allow(t.Context(), fmt.Sprint("other", caller)) }
-				// The rows stay locked all the time. The longer a transaction is open, the slower PostgreSQL
-				// gets, because it cannot remove old versions of rows.
-				release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key LIKE 'locked%' FOR UPDATE")
+				others := func(caller int) (limiter.Result, error) { return free.Allow(t.Context(), fmt.Sprint("other", caller)) }
 				alone := func() *load { return ask(16, 600*time.Millisecond, others) }
-				besides := func(round int) *load {
+				besideLocked := func(round int) *load {
 					// Half of the rows have two callers.
 					defer keepAsking(rows*3/2, func(caller int) { _, _ = l.Allow(t.Context(), locked(round, caller)) })()
 					return ask(16, time.Second, others)
 				}
-				t.Logf("at first: %v", besides(0))
+				t.Logf("before the rows are locked: %v", besideLocked(0))
+				// The rows stay locked all the time. The longer a transaction is open, the slower PostgreSQL
+				// gets, because it cannot remove old versions of rows.
+				release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key LIKE 'locked%' FOR UPDATE")
 				best := 0.0
 				for round := 1; round < 4 && best < 0.25; round++ {
-					before, beside, after := alone(), besides(round), alone()
+					before, beside, after := alone(), besideLocked(round), alone()
 					t.Logf("before: %v; beside: %v; after: %v", before, beside, after)
 					if n := before.passed + beside.passed + after.passed; n > 0 {
 						t.Errorf("%d of the others passed, want none", n)

@@ -143,19 +143,19 @@ func killBackend(t *testing.T, server *cluster.Cluster) bool {
 	}
 }
 
-// untilFails takes from the keys until a take fails in a way, in which it was not applied.
+// untilFails takes from the keys until a take ends within a time and fails in a way, in which it was not applied.
 func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, within time.Duration, key func(n int) string, so func(error) bool) {
 	t.Helper()
 	for n, began := 0, time.Now(); ; n++ {
 		class, err := l.take(t.Context(), lim, key(n), 1)
+		if took := time.Since(began); took > within {
+			t.Fatalf("after %v, of at most %v, the store answers %s, %v", took, within, class, err)
+		}
 		if so(err) {
 			if class != outcome.NotApplied {
 				t.Errorf("a take is %s, want %s: %v", class, outcome.NotApplied, err)
 			}
 			return
-		}
-		if time.Since(began) > within {
-			t.Fatalf("after %v the store still answers %s, %v", within, class, err)
 		}
 		wait(t.Context(), time.Millisecond)
 	}

@@ -128,7 +128,7 @@ func (x *terminal) wantEnd(code int) {
 	for x.read() {
 	}
 	_ = x.cmd.Wait()
-	testenv.Equal(x.t, x.cmd.ProcessState.ExitCode(), code, x.output.String(), "exit code")
+	testenv.Equal(x.t, x.cmd.ProcessState.ExitCode(), code, fmt.Sprintf("%q: exit code", x.output.String()))
 }
 
 func TestTopOnATerminal(t *testing.T) {

@@ -71,7 +71,7 @@ func startPooler(t testing.TB, name string, newPooler func(program string) (*dae
 func (p *Pooler) DSN() string { return p.daemon.DSN }
 
 // Start starts the pooler and waits until it answers. It fails the test if the pooler has exited by itself,
-// unless because of a cancel request.
+// unless by a known defect (canceledExit).
 func (p *Pooler) Start() {
 	p.t.Helper()
 	if output, _ := p.daemon.Log(); p.daemon.Process() != nil && !canceledExit.Match(output) {
@@ -84,13 +84,12 @@ func (p *Pooler) Start() {
 	}
 }
 
-// canceledExit matches the log of a PgBouncer 1.18 to 1.20 that has exited because a client canceled a query. See
-// pull requests 815, 846, 849, 927 and 928 of https://github.com/pgbouncer/pgbouncer.
+// canceledExit matches the log of a PgBouncer 1.18 to 1.20 that has exited because a cancel request left a connection in
+// a state that it did not expect. Pull requests 815, 846, 849, 927 and 928 of https://github.com/pgbouncer/pgbouncer fix it.
 var canceledExit = regexp.MustCompile(`(server in bad state: 1[14]|bad server state: 11|bad client state: [067])\n$`)
 
-// Await waits up to 30 s until a query passes the pooler. PgBouncer refuses the first client after a failed
-// login, even if the server works again. Await starts a PgBouncer again that has exited because of a cancel
-// request, and returns how often.
+// Await waits until a query passes the pooler, for up to 30 s: PgBouncer refuses the first client after a failed login.
+// It starts one again that has exited by a known defect, and returns how often.
 func (p *Pooler) Await() (restarts int64) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -106,13 +105,14 @@ func (p *Pooler) Await() (restarts int64) {
 	}
 }
 
-// Kill ends the pooler by SIGKILL.
+// Kill ends the pooler by SIGKILL. It starts one before that has exited by itself, as Start does.
 func (p *Pooler) Kill() {
 	select {
-	case <-p.daemon.Exited(): // Start finds out why
+	case <-p.daemon.Exited():
+		p.Start()
 	default:
-		p.daemon.Kill()
 	}
+	p.daemon.Kill()
 }
 
 // answersTwice sends a query within an open transaction. So PgBouncer has two server connections
