@@ -33,6 +33,7 @@ const DefaultTimeout = 250 * time.Millisecond
 // Operations of one process wait for each other and share statements. Time in that queue does not
 // count while the store carries out others: the operation gets the full d when it is sent. So a store
 // that is fast enough for one caller does not fail for many.
+// [AllowAll] waits for its keys one after another, and gets the full d again for each of them.
 //
 // If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].
 // That is a failure of the store, and the failure policy applies, unless the error also matches

@@ -25,7 +25,7 @@ type StoreStats struct {
 	Retries int64
 	// SecondLooks is how many operations their statement did not decide, so that the store needed
 	// another one. Examples: the row has another policy, is ahead of the clock, or is missing for
-	// AllowAll; a statement granted only some of the operations that it carried.
+	// AllowAll.
 	SecondLooks int64
 	// Queued is how many operations wait to be sent now: for others of the same key, for a statement
 	// that they can share, or for a connection. It is a gauge: it also falls.

@@ -129,8 +129,10 @@ func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
 	return unit, units
 }
 
-// decideUnits decides the calls of a group, one after another, by what a statement returned for its key. It
-// does not decide those that it did not grant beside others. The cost is that of a unit.
+// decideUnits decides the calls of a group, one after another, by what a statement returned for its key. Calls that
+// it did not grant beside others are refused by the same clock: they had begun when the statement read it. To send
+// them again would grant what has come back meanwhile, and so delay the refusals of a busy key for as long as it is
+// busy. The cost is that of a unit.
 func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
 	left := row.granted
 	for _, c := range g.Calls {
@@ -152,7 +154,9 @@ func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
 				_, state.Took = t.charged(&c.Op, &charged)
 			}
 			c.Decide(state)
-		} else {
+		} else if next, refused := c.Op.Apply(state.Row, state.Now); !refused.Took && next == state.Row {
+			c.Decide(refused)
+		} else { // a charge
 			s.counters.SecondLooks.Add(1)
 		}
 	}

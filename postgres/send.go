@@ -90,8 +90,7 @@ func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) e
 
 // byStatement carries out the calls of one key if there is a statement for them: a lone call has one of its
 // own, and equal takes share a merged one. If done is false, settle must decide the calls. If done is true,
-// the queue sends those again that are not decided: of equal takes, those that were not granted beside
-// others.
+// the queue sends those again that are not decided.
 func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
 	first, op := g.Calls[0], &g.Calls[0].Op
 	lone := len(g.Calls) == 1

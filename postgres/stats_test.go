@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
@@ -70,6 +71,26 @@ func TestStats(t *testing.T) {
 				}
 				testenv.Equal(t, store.Stats(), c.want, c.name, way)
 			}
+		}
+	})
+}
+
+// A take that is not granted beside others is refused by the same statement. The next one would grant what has come
+// back meanwhile, so that a busy key would refuse nothing, and its callers would wait for as long as it is busy.
+func TestRefusedBesideGranted(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		p := pool(t, d.dsn, few(1))
+		store := storeOn(t, p, schema)
+		for kind, lasting := range rowtest.Lasting {
+			l, seen, before, release := newLimiter(t, store, lasting(5)), newTally(), store.Stats(), useUp(t, p, 1)
+			var all sync.WaitGroup
+			all.Go(func() { each(12, func(int) { seen.allow(t, l, kind, 1) }) })
+			waitFor(t, "all wait", func() bool { return store.Stats().Queued == 12 })
+			release()
+			all.Wait()
+			after := store.Stats()
+			testenv.Equal(t, [3]int64{seen.granted[kind], after.Statements - before.Statements, after.SecondLooks - before.SecondLooks},
+				[3]int64{5, 2, 0}, "what was granted, the statements and the second looks of a", kind)
 		}
 	})
 }

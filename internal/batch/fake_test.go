@@ -138,7 +138,7 @@ func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 	}
 	now := time.Now().UnixNano()
 	for _, g := range groups {
-		for i, call := range g.Calls {
+		for _, call := range g.Calls {
 			if call.ReadFirst = s.undecided != nil && s.undecided(groups, call); call.ReadFirst {
 				continue
 			}
@@ -147,9 +147,6 @@ func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 				op = *g.Op() // as in SQL: the calls are units of one operation
 			}
 			next, state := op.Apply(s.rows[g.Op().Key], now)
-			if g.Equal && i > 0 && !state.Took && g.Calls[0].State().Took {
-				break // as in SQL: the next statement decides whether it is refused
-			}
 			s.rows[g.Op().Key] = next
 			call.Decide(state)
 		}

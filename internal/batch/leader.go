@@ -132,9 +132,7 @@ func (q *Queue) complete(st *Statement, err error) {
 			case err != nil && !again && (!retry || c.retried):
 				c.finish(err)
 			default:
-				// The call failed together with others, was not granted beside them, or could
-				// not be decided. The next statement decides whether it is refused, because
-				// this one read its clock before it locked the row.
+				// The call failed together with others, or could not be decided.
 				c.decided, c.retried = false, c.retried || err != nil
 				if !c.left {
 					q.config.Counters.Queued.Add(1)
