@@ -91,7 +91,6 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 			r.Count(countedAs[c.Op.Kind], 1)
 		}
 	}
-	r.Count("refused for a lost race", witness.LostRaces)
 	r.Count("statements' changes of rows", int64(len(h.Transitions)))
 	r.Count(campaign.Unknown, witness.Unknown)
 	r.None(campaign.OverAdmitted, witness.Of(history.Over))

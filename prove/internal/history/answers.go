@@ -16,7 +16,6 @@ type moments []moment
 func (k *rowHistory) answered() {
 	told, begun := k.moments()
 	var ended moments // of those found so far, with the steps that they know of
-	changing := k.changing()
 	for _, c := range k.calls {
 		if k.used[c] || c.Outcome == Unknown || c.Outcome == NotApplied || c.granted() {
 			continue
@@ -24,12 +23,8 @@ func (k *rowHistory) answered() {
 		least, most := told.before(c.Began), begun.after(c.Ended, len(k.steps))
 		n, ok := k.toldWithin(c, max(least, ended.before(c.Began)), most)
 		if !ok {
-			if changing && k.lostRace(c, least, most) {
-				k.report.LostRaces++
-			} else {
-				k.wrong(c, least, most)
-				k.learn(c, least)
-			}
+			k.wrong(c, least, most)
+			k.learn(c, least)
 			continue
 		}
 		ended = append(ended, moment{c.Ended, n})
@@ -110,23 +105,6 @@ func (k *rowHistory) changing() bool {
 			return true
 		}
 		policy = c.Op.Policy
-	}
-	return false
-}
-
-// lostRace reports whether c is the refusal of a request that lost a race on its last try. It could not lock the row,
-// because a sweep had removed it after a reset. The answer holds what it found.
-func (k *rowHistory) lostRace(c *Call, least, most int) bool {
-	if c.Outcome != Answered || !c.takes() {
-		return false
-	}
-	look, gone := Call{Op: c.Op, State: c.State}, false
-	look.Op.Kind = limiter.OpLook
-	for n := least; n < most; n++ {
-		gone = gone || k.row(n) == limiter.Row{}
-		if _, s := look.apply(k.row(n), c.State.Now); gone && s.Row == c.State.Row && s.Now == c.State.Now {
-			return true
-		}
 	}
 	return false
 }

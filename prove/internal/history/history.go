@@ -114,7 +114,6 @@ type Report struct {
 	Operations int64 // calls
 	Unknown    int64 // calls of unknown outcome
 	Charged    int64 // takes that were carried out
-	LostRaces  int64 // refusals although there was room, because others kept changing the row
 	Faults     []Fault
 }
 
@@ -141,7 +140,6 @@ func (r *Report) Err() error {
 func (r *Report) add(other *Report) {
 	r.Unknown += other.Unknown
 	r.Charged += other.Charged
-	r.LostRaces += other.LostRaces
 	r.Faults = append(r.Faults, other.Faults...)
 }
 
