@@ -155,6 +155,7 @@ func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
 			}
 			c.Decide(state)
 		} else if next, refused := c.Op.Apply(state.Row, state.Now); !refused.Took && next == state.Row {
+			refused.Tick = state.Tick
 			c.Decide(refused)
 		} else { // a charge
 			s.counters.SecondLooks.Add(1)

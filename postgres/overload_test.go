@@ -319,8 +319,7 @@ func TestLockedRows(t *testing.T) {
 					return ask(16, time.Second, others)
 				}
 				t.Logf("before the rows are locked: %v", besideLocked(0))
-				// The rows stay locked all the time. The longer a transaction is open, the slower PostgreSQL
-				// gets, because it cannot remove old versions of rows.
+				// PostgreSQL gets slower while this is open, because it cannot remove old versions of rows.
 				release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key LIKE 'locked%' FOR UPDATE")
 				best := 0.0
 				for round := 1; round < 4 && best < 0.25; round++ {
