@@ -184,7 +184,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 		for _, answered := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
-				config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app")
+				config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app?pool_max_conns=16")
 				testenv.Must(t, err)
 				config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 					<-ctx.Done()

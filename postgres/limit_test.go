@@ -106,7 +106,7 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 				t.Errorf("%v; the database did not fail", err)
 			}
 		}
-		l := newLimiter(t, store, slow(1), limiter.WithTimeout(timeout))
+		l := newLimiter(t, store, rowtest.Lasting["sliding"](1), limiter.WithTimeout(timeout))
 		each(8, func(caller int) { // some of them wait for the connection of another one's statement
 			_, err := l.Allow(t.Context(), fmt.Sprint(secret, "/", caller))
 			if errors.Is(err, context.DeadlineExceeded) { // the breaker did not keep it from the database
@@ -114,13 +114,14 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 			}
 			named(err)
 		})
+		testenv.Equal(t, p.Stat().CanceledAcquireCount() <= 4, true, "as many wait for connections as there are, now and when their time ends")
 		_, err := l.Peek(t.Context(), secret)
 		named(err)
 		_, err = newLimiter(t, storeOn(t, p, d.schema(t)), slow(1)).Allow(hurried(t), secret)
 		named(err)
 		wantError(t, err, limiter.ErrCanceled)
 		release()
-		if res, err := newLimiter(t, storeOn(t, p, schema), slow(1)).Allow(t.Context(), secret+"/0"); err != nil || !res.Allowed {
+		if res, err := newLimiter(t, storeOn(t, p, schema), rowtest.Lasting["sliding"](1)).Allow(t.Context(), secret+"/0"); err != nil || !res.Allowed {
 			t.Errorf("Allow = %+v, %v: the call that never had a connection was charged", res, err)
 		}
 	})

@@ -13,8 +13,8 @@ const (
 	mergedKeys = 256
 	// sharedStatements is how many statements for many keys are in flight at a time.
 	sharedStatements = 2
-	// singleStatements is how many statements for one key each are in flight at a time. Up to
-	// the size of a usual pool, more are faster.
+	// singleStatements is how many statements for one key each are in flight at a time, if the pool is that
+	// large. More would wait for a connection, which counts as time of the store, in place of the queue.
 	singleStatements = 16
 	// hotKey is how many calls wait for a key before it gets statements of its own.
 	hotKey = 8
@@ -31,7 +31,7 @@ const (
 func (s *Store) newQueue(t *table) *batch.Queue {
 	config := batch.Config{
 		Send: func(ctx context.Context, st *batch.Statement) error { return s.send(ctx, t, st) },
-		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
+		Keys: mergedKeys, Shared: sharedStatements, Single: min(singleStatements, max(1, int(s.maxConns()))), HotKey: hotKey,
 		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
 		Merges: t.merges, Deadlines: &s.deadlines, Counters: &s.counters,
 	}
