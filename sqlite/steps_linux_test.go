@@ -278,7 +278,7 @@ func newStepped(t *testing.T, path string, rows int) *stepped {
 func (s *stepped) end() {
 	for range 9 {
 		s.run(1)
-		if len(s.store.writing) > 0 {
+		if synctest.Wait(); !s.store.copying.Load() && len(s.store.writing) > 0 { // copyLog ends its own pause
 			<-s.store.writing
 		}
 	}
