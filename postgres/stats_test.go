@@ -76,7 +76,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// A take that is not granted beside others is refused with them: a busy key would refuse nothing if it was sent again.
+// A take that is not granted beside others is refused at once. If takes were sent again, a busy key would refuse none.
 func TestRefusedBesideGranted(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		p := pool(t, d.dsn, few(4))

@@ -88,8 +88,8 @@ func (p *Pooler) Start() {
 // a state that it did not expect. Pull requests 815, 846, 849, 927 and 928 of https://github.com/pgbouncer/pgbouncer fix it.
 var canceledExit = regexp.MustCompile(`(server in bad state: 1[14]|bad server state: 11|bad client state: [067])\n$`)
 
-// Await waits until a query passes the pooler, for up to 30 s: PgBouncer refuses the first client after a failed login.
-// It starts one again that has exited by a known defect, and returns how often.
+// Await waits up to 30 s, without restarts, until a query passes: PgBouncer refuses the first client after a failed login.
+// It starts a PgBouncer again that has exited by a known defect, and returns the number of restarts.
 func (p *Pooler) Await() (restarts int64) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -105,7 +105,7 @@ func (p *Pooler) Await() (restarts int64) {
 	}
 }
 
-// Kill ends the pooler by SIGKILL. It starts one before that has exited by itself, as Start does.
+// Kill ends the pooler by SIGKILL. If the pooler has exited by itself, Kill calls Start first.
 func (p *Pooler) Kill() {
 	select {
 	case <-p.daemon.Exited():
