@@ -42,6 +42,7 @@ func TestTakesGoTogether(t *testing.T) {
 		ask(t.Context(), q, takes("z d")...).want(t, "2 took") // d could share a statement with b
 		first.want(t, "5 took")
 		s.wantSent(t, "x, y, a+b+c, z, b, d")
+		testenv.Equal(t, s.counters.Retries.Load(), 0)
 	})
 }
 
@@ -56,7 +57,6 @@ func TestTakesOfAKeyGoTogether(t *testing.T) {
 			}
 		}
 		s.wantSent(t, "hot, hot*16")
-		testenv.Equal(t, s.counters.Retries.Load(), 0)
 	})
 	sub(t, "if they are equal, or in a statement of their own", func(t *testing.T, s *sender, q *queue) {
 		other, later := take("k", 1), take("k", 1)
