@@ -30,9 +30,9 @@ const DefaultTimeout = 250 * time.Millisecond
 // connection to its database. Connecting has its own limit of 3 s. The default is [DefaultTimeout].
 // The stores of this module keep these limits.
 //
-// Operations of one process wait for each other and share statements. Time in that queue does not
-// count while the store carries out others: the operation gets the full d when it is sent. So a store
-// that is fast enough for one caller does not fail for many.
+// Operations of one process wait for each other and share statements. Time in that queue, or for a free
+// connection, does not count while the store carries out others: the operation gets the full d when it is
+// sent. So a store that is fast enough for one caller does not fail for many.
 // [AllowAll] waits for its keys one after another, and gets the full d again for each of them.
 //
 // If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].

@@ -184,7 +184,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	d.locked = noRow
 	answered := false
 	h, err := batch.HoldAll(ctx, d.queues, d.ops, renew)
-	defer func() { h.End(answered, err) }()
+	defer func() { h.End(answered) }()
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
 		return false, h.Waited(), nil
@@ -221,9 +221,6 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 		d.locked, err = max(0, d.first), nil // if there is no first row, an insert waited
 	case isLocked(err): // others used up the time
 		err = rowsBusy(ctx)
-	}
-	if err == nil {
-		d.counters.Answers.Add(1)
 	}
 	return true, h.Waited(), err
 }

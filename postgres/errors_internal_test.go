@@ -214,7 +214,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				})
 				synctest.Wait()
 				<-time.After(timeout / 2)
-				held.End(answered, nil)
+				held.End(answered)
 				decision.Wait()
 				stop()
 				all.Wait()
@@ -227,7 +227,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				if err != nil {
 					t.Errorf("waiting for %s: the keys are still held: %v", where, err)
 				}
-				again.End(true, nil)
+				again.End(true)
 			})
 		}
 	}

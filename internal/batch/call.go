@@ -26,12 +26,10 @@ type Call struct {
 	ctx      context.Context
 	answered chan bool     // gets true when the call is finished; nil if the caller itself sends the call
 	finished bool          // its outcome is known
-	pushed   bool          // it is, or was, in a key's queue
 	sent     bool          // the operation may have been carried out
 	left     bool          // the caller has left, and the call must not be sent any more
 	busy     bool          // the store was not at fault when the caller left
-	answers  uint64        // how many answers the key had when the call arrived
-	before   uint64        // how many answers the store had then
+	before   uint64        // how many answers the store had when the call arrived
 	retried  bool          // failed together with others, and is sent once more
 	renewed  bool          // has got its full time again, when it was sent after others
 	ownWait  time.Duration // how long its caller's own statement has waited in vain
@@ -46,9 +44,9 @@ type Call struct {
 // reused. Nor is the channel, because one from a testing/synctest bubble cannot be used outside.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-func newCall(ctx context.Context, op *limiter.Op) *Call {
+func (q *Queue) newCall(ctx context.Context, op *limiter.Op) *Call {
 	c := calls.Get().(*Call)
-	c.ctx, c.Op = ctx, *op
+	c.ctx, c.Op, c.before = ctx, *op, q.config.Counters.Answers.Load()
 	return c
 }
 

@@ -12,7 +12,7 @@ type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
 
 	// Answers counts answers to queued operations and to AllowAll, and SQLite's commits. The error of a locked row
-	// counts.
+	// counts, but for AllowAll.
 	Answers atomic.Uint64
 }
 

@@ -3,8 +3,6 @@ package batch
 import (
 	"context"
 	"slices"
-
-	"github.com/sqlimit/limiter"
 )
 
 // Keys returns how many keys have a queue.
@@ -30,7 +28,7 @@ func LockError(ctx context.Context, err error) error {
 func Bounding(ctxs []context.Context) int {
 	g := new(Group)
 	for _, ctx := range ctxs {
-		g.add(newCall(ctx, new(limiter.Op)))
+		g.add(&Call{ctx: ctx})
 	}
 	return slices.Index(g.Calls, g.bounding())
 }

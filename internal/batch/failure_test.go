@@ -49,7 +49,7 @@ func TestPanic(t *testing.T) {
 			return nil
 		}
 		ask(t.Context(), q, takes("x y a b")...).want(t, "2 took, 2 unknown")
-		s.connect = func() error { panic("broken") }
+		s.connect = func(context.Context) error { panic("broken") }
 		ask(t.Context(), q, takes("x y")...).want(t, "2 not applied")
 		s.connect = nil
 		ask(t.Context(), q, take("a", 1)) // the queue goes on
@@ -58,7 +58,7 @@ func TestPanic(t *testing.T) {
 
 func TestNoConnection(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.dial, s.connect = 5*ms, func() error { return limiter.ErrNotApplied }
+		s.dial, s.connect = 5*ms, func(context.Context) error { return limiter.ErrNotApplied }
 		for i, a := range ask(t.Context(), q, takes("a a b c")...).wait() {
 			if wantError(t, a.err, "not applied"); a.after > 2*s.dial {
 				t.Errorf("take %d failed after %v", i, a.after)
@@ -177,7 +177,7 @@ func TestFullTimeAgain(t *testing.T) {
 		ask(t.Context(), q, booking("y"))
 		last := ask(t.Context(), q, booking("k"))
 		<-time.After(150 * ms)
-		h.End(true, nil)
+		h.End(true)
 		last.want(t, "took")
 	})
 	sub(t, "behind a Hold that waited for another key", func(t *testing.T, s *sender, q *queue) {
@@ -209,6 +209,6 @@ func TestFullTimeAgain(t *testing.T) {
 		left.want(t, "canceled")
 		<-limited.Done()
 		testenv.Equal(t, time.Since(began), timeout, "the end of the Hold")
-		h.End(false, nil)
+		h.End(false)
 	})
 }

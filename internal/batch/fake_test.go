@@ -30,7 +30,7 @@ type sender struct {
 	// undecided, if set, says which calls a statement cannot decide.
 	undecided func(groups []*batch.Group, c *batch.Call) bool
 	// connect, if set, gives the error of a connection.
-	connect func() error
+	connect func(ctx context.Context) error
 	// age, if set, is how long ago the row of a key was written.
 	age func(key string) time.Duration
 
@@ -64,14 +64,12 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 	}()
 	defer st.Recover(&err)
 	if s.dial > 0 {
-		select {
-		case <-time.After(s.dial):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pause(ctx, s.dial, limiter.ErrNotApplied); err != nil {
+			return err
 		}
 	}
 	if s.connect != nil {
-		if err := s.connect(); err != nil {
+		if err := s.connect(ctx); err != nil {
 			return err
 		}
 	}
@@ -83,6 +81,16 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 		st.Written = time.Now().Add(-s.age(st.Groups[0].Op().Key))
 	}
 	return err
+}
+
+// pause waits for d. If ctx ends before, the class is that of the error.
+func pause(ctx context.Context, d time.Duration, class error) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return opcontext.Interrupted(ctx, class, nil)
+	}
 }
 
 // check records the groups that break a promise of [batch.Group].
@@ -121,10 +129,8 @@ func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 		st.end = time.Now()
 		s.sent = append(s.sent, st)
 	}()
-	select {
-	case <-time.After(s.takes):
-	case <-ctx.Done():
-		return opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
+	if err := pause(ctx, s.takes, limiter.ErrOutcomeUnknown); err != nil {
+		return err
 	}
 	if s.before != nil {
 		if err := s.before(ctx, groups); err != nil {

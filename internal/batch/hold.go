@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -20,13 +19,16 @@ type Hold struct {
 	queues []*Queue
 	ops    []limiter.Op
 	renew  bool
-	waited bool
+	before uint64      // how many answers the store had when the Hold began
+	waited bool        // for its keys
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
 }
 
-// Waited reports whether the store answered others while the Hold waited: then the store is not at fault if
-// the time ends.
-func (h *Hold) Waited() bool { return h.waited }
+// Waited reports whether the store answered others while the Hold waited for its keys or, until Begin is called, for
+// a connection: then the store is not at fault if the time ends.
+func (h *Hold) Waited() bool {
+	return h.waited || h.unsent.Load() && h.queues[0].config.Counters.Answers.Load() != h.before
+}
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
 // statements for single keys. Each op is of the queue with its index, and the ops are in the order of
@@ -37,7 +39,7 @@ func (h *Hold) Waited() bool { return h.waited }
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
-	h := &Hold{queues: queues, ops: ops, renew: renew}
+	h := &Hold{queues: queues, ops: ops, renew: renew, before: queues[0].config.Counters.Answers.Load()}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
@@ -72,8 +74,8 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 		q.mu.Unlock()
 		return false, nil
 	}
-	c := newCall(ctx, op)
-	c.hold, c.slot, c.answered, c.before = h, slot, make(chan bool, 2), q.config.Counters.Answers.Load()
+	c := q.newCall(ctx, op)
+	c.hold, c.slot, c.answered = h, slot, make(chan bool, 2)
 	k.push(c, q.config.Merges)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -87,15 +89,14 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 // grant gives a key to the Hold at the head of its queue. It may renew the time of the Hold: see [HoldAll].
 func (q *Queue) grant(k *keyQueue) {
 	c := k.waiting[0]
-	if c.waited = k.othersAnswered(c); c.waited && c.hold.renew {
+	if c.waited = q.othersAnswered(c); c.waited && c.hold.renew {
 		opcontext.RenewUnsent(c.ctx)
 	}
 	k.waiting = k.waiting[1:]
 	if k.mixed {
 		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
 	}
-	k.leaveLine()
-	k.inFlight, k.unsent, k.began = true, &c.hold.unsent, q.config.Counters.Answers.Load()
+	k.line, k.inFlight, k.unsent, k.began = nil, true, &c.hold.unsent, q.config.Counters.Answers.Load()
 	c.finish(nil)
 }
 
@@ -103,35 +104,30 @@ func (q *Queue) grant(k *keyQueue) {
 // that in the queue of all processes, until little time is left. Meanwhile its keys and its slot stay taken. It may
 // renew the time of the Hold: see [HoldAll].
 func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
-	h.unsent.Store(false)
-	h.counter().Add(-int64(len(h.ops)))
 	if h.Waited() && h.renew {
 		opcontext.Renew(ctx)
 	}
+	h.unsent.Store(false)
+	h.counter().Add(-int64(len(h.ops)))
 	return opcontext.Begin(ctx, fresh, lockWait, math.MaxInt64) // what LockWait allows
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports
-// whether the store answered the statement, otherwise err is why not. If the Hold waited for others that the
-// store answered, until its time ended, the calls behind it have waited for those as well.
-func (h *Hold) End(answered bool, err error) {
-	busy := errors.Is(err, limiter.ErrKeyBusy)
+// whether the store answered the statement.
+func (h *Hold) End(answered bool) {
+	if answered {
+		h.queues[0].config.Counters.Answers.Add(1)
+	}
 	if h.unsent.Load() {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
 		q.mu.Lock()
 		k := q.keys[idOf(&h.ops[i])]
-		if busy {
-			k.answers++
-		}
 		if start := q.free(k, answered); start != nil {
 			go q.lead(start)
 		}
 		if i == len(h.queues)-1 { // it has a slot
-			if answered {
-				q.single.answers++
-			}
 			q.release(&q.single)
 		}
 		q.mu.Unlock()
@@ -149,7 +145,7 @@ func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
 		return err
 	}
 	q.setSlow(k)
-	c := newCall(ctx, op)
+	c := q.newCall(ctx, op)
 	c.LocksOnly = true
 	k.push(c, q.config.Merges)
 	_, err := q.wait(c, k)

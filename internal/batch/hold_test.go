@@ -23,25 +23,25 @@ func TestHold(t *testing.T) {
 	sub(t, "keeps the takes of its key waiting, which then go together", func(t *testing.T, s *sender, q *queue) {
 		h := hold(t.Context(), q, op)
 		h.want(t, "")
-		testenv.Equal(t, h.Waited(), false, "a Hold of an idle key waited")
 		answers := ask(t.Context(), q, op, op, op)
 		ask(t.Context(), q, take("other", 1)).want(t, "took")
+		testenv.Equal(t, h.Waited(), false, "a Hold of an idle key waited")
 		s.wantSent(t, "other")
-		h.End(true, nil)
+		h.End(true)
 		answers.want(t, "3 took")
 		s.wantSent(t, "other, k*3")
 	})
 	sub(t, "gets its key in the order of arrival", func(t *testing.T, s *sender, q *queue) {
 		ask(t.Context(), q, op)
 		ask(t.Context(), q, op, op)
-		holds := hold(t.Context(), q, op)
+		holds := hold(t.Context(), q, op, take("z", 1))
 		after := ask(t.Context(), q, op, op)
 		next := hold(t.Context(), q, op)
 		holds.want(t, "")
 		testenv.Equal(t, holds.Waited(), true, "the Hold waited for the takes before it")
 		<-time.After(3 * s.takes)
 		s.wantSent(t, "k, k*2") // before the key is released
-		holds.End(true, nil)
+		holds.End(true)
 		after.want(t, "2 took")
 		next.release(t)
 	})
@@ -51,13 +51,13 @@ func TestHold(t *testing.T) {
 		first := hold(t.Context(), q, op)
 		holdTwo, holdThree := hold(t.Context(), q, two), hold(t.Context(), q, three)
 		ask(t.Context(), q, two)
-		first.End(true, nil)
+		first.End(true)
 		holdTwo.want(t, "")
 		ask(t.Context(), q, three)
-		holdTwo.End(true, nil)
+		holdTwo.End(true)
 		holdThree.want(t, "")
 		last := ask(t.Context(), q, takes("a b c")...) // c shares a statement with k
-		holdThree.End(true, nil)
+		holdThree.End(true)
 		last.want(t, "3 took")
 		testenv.Equal(t, float64(s.rows["k"].FullAt-s.rows["k"].At)/float64(perHour.Step()), 5, "what the takes of 2 and 3 charged")
 	})
@@ -71,7 +71,7 @@ func TestHold(t *testing.T) {
 		cancel()
 		leaves.want(t, "canceled")
 		timesOut.want(t, "not applied+busy")
-		first.End(false, nil)
+		first.End(false)
 		stays.release(t)
 	})
 	apart(t, "gets its key behind callers who have left", 4, 8, func(t *testing.T, s *sender, q *queue) {
@@ -85,7 +85,7 @@ func TestHold(t *testing.T) {
 		ask(t.Context(), q, op)
 		<-time.After(2 * s.takes)
 		s.wantSent(t, "a")
-		h.End(true, nil)
+		h.End(true)
 	})
 	// The calls behind a Hold whose time ended have waited for those that it waited for.
 	sub(t, "that times out leaves the time of the calls behind it", func(t *testing.T, s *sender, q *queue) {
@@ -127,7 +127,7 @@ func TestHoldTime(t *testing.T) {
 			}
 			<-limited.Done()
 			testenv.Equal(t, time.Since(began), max(ends, s.takes+pause), "its end: answered", answered, "renew", renew)
-			h.End(err == nil, err)
+			h.End(err == nil)
 		}
 	})
 	sub(t, "lasts as long as a connection is being made", func(t *testing.T, _ *sender, q *queue) {
@@ -136,7 +136,7 @@ func TestHoldTime(t *testing.T) {
 		limited, began := dialing.WithTimeout(t.Context(), timeout), time.Now()
 		h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue}, takes("k"), true)
 		testenv.Must(t, err)
-		h.End(false, nil)
+		h.End(false)
 		if <-limited.Done(); time.Since(began) < opcontext.DialTimeout {
 			t.Errorf("it waited %v for a connection, want %v", time.Since(began), opcontext.DialTimeout)
 		}
@@ -176,7 +176,7 @@ func TestHoldSlot(t *testing.T) {
 		began, h := time.Now(), hold(t.Context(), q, op)
 		h.want(t, "")
 		testenv.Equal(t, time.Since(began), s.dial+s.takes)
-		h.End(true, nil)
+		h.End(true)
 	})
 	apart(t, "of a key that it makes hot", 4, 2, func(t *testing.T, _ *sender, q *queue) {
 		ask(t.Context(), q, takes("x k")...)
@@ -191,7 +191,7 @@ func TestHoldSlot(t *testing.T) {
 			behind := ask(t.Context(), q, op, booking("x")) // for the key, and for the slot
 			s.takes = 150 * ms
 			<-time.After(s.takes)
-			h.End(answered, nil)
+			h.End(answered)
 			behind.want(t, want)
 		})
 	}
@@ -231,7 +231,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			before := failed.Load()
 			queues := slices.Repeat([]*batch.Queue{q.Queue}, len(ops))
 			h, err := batch.HoldAll(limited(ctx, t, timeout), queues, ops, true)
-			defer func() { h.End(err == nil, err) }()
+			defer func() { h.End(err == nil) }()
 			if err != nil {
 				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Waited() || failed.Load() > before
 				if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {

@@ -34,8 +34,6 @@ type keyQueue struct {
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil
 	moved    bool         // a line that the queue has left may still hold it
-	entered  uint64       // the line's count of answers when the queue entered it
-	answers  uint64       // how often the store has answered while calls waited
 
 	slow     bool      // the last statement waited too long for its row: see slow.go
 	failFast error     // the error of the last statement, if it waited as long as it could
@@ -44,9 +42,6 @@ type keyQueue struct {
 
 // push adds a call to the queue. A Hold is no unit of a row, whatever its operation is.
 func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
-	if !c.pushed {
-		c.pushed, c.answers = true, k.answers
-	}
 	if merges != nil && !k.mixed && c.hold == nil {
 		k.mixed = c.LocksOnly || !merges(&c.Op)
 		for _, last := range slices.Backward(k.waiting) {
@@ -128,15 +123,14 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 		}
 		clear(waiting[len(k.waiting):])
 	}
-	k.leaveLine()
-	k.inFlight, g.key = true, k
+	k.line, k.inFlight, g.key = nil, true, k
 }
 
 // renew prepares a call to be sent. If the store answered others while the call waited, the call gets its full
 // time again, unless its key is slow. The call of a [Queue.Lock] does not, because its operation begins anew: see
 // [HoldAll]. If its time is over, renew marks the call as left, and reports false.
 func (q *Queue) renew(c *Call, k *keyQueue) bool {
-	others := k.othersAnswered(c)
+	others := q.othersAnswered(c)
 	c.waited = c.LocksOnly && others
 	if !others || k.slow || c.LocksOnly || c.retried && c.renewed {
 		return true
@@ -147,14 +141,6 @@ func (q *Queue) renew(c *Call, k *keyQueue) bool {
 	}
 	q.leave(c, k)
 	return false
-}
-
-// leaveLine takes the queue out of its line.
-func (k *keyQueue) leaveLine() {
-	if k.line != nil && k.entered != k.line.answers {
-		k.answers++
-	}
-	k.line = nil
 }
 
 // GivesBack reports whether an operation is a refund, cancel, release or reset. A store writes the row for
@@ -176,11 +162,6 @@ func GivenBack(s limiter.State) limiter.State {
 		return limiter.State{}
 	}
 	return limiter.State{Took: true, Row: s.Row}
-}
-
-// othersAnswered reports whether the store has answered others while c waited.
-func (k *keyQueue) othersAnswered(c *Call) bool {
-	return c.answers != k.answers || k.line != nil && k.entered != k.line.answers
 }
 
 // spareKeys is how many key queues are kept for reuse.
@@ -220,7 +201,6 @@ func (q *Queue) drop(k *keyQueue) {
 func (q *Queue) free(k *keyQueue, answered bool) *line {
 	k.inFlight, k.unsent = false, nil
 	if answered {
-		k.answers++
 		if k.slow {
 			q.clearSlow(k)
 		}

@@ -109,9 +109,6 @@ func (q *Queue) complete(st *Statement, err error) {
 	locked := timedOut && len(st.Groups) == 1
 	var start []*line
 	q.mu.Lock()
-	if err == nil {
-		st.from.answers++
-	}
 	if err == nil || timedOut {
 		q.config.Counters.Answers.Add(1)
 	}

@@ -167,7 +167,7 @@ func TestLeaveRightBeforeTheStatement(t *testing.T) {
 			case 0:
 				var h *batch.Hold
 				h, err = batch.HoldAll(leaves, []*batch.Queue{q.Queue}, []limiter.Op{op}, true)
-				h.End(err == nil, err)
+				h.End(err == nil)
 				want = 1
 			case 1:
 				op.Kind = limiter.OpRefund
@@ -196,7 +196,7 @@ func TestLeaveRightBeforeTheStatement(t *testing.T) {
 		wantError(t, err, "canceled")
 		// The context ends while a lone call waits for a connection.
 		ctx, cancel = context.WithCancel(t.Context())
-		s.connect = func() error { cancel(); return nil }
+		s.connect = func(context.Context) error { cancel(); return nil }
 		ask(ctx, q, op).want(t, "canceled")
 		testenv.Equal(t, len(s.statements()), before+1, "statements, want only that of the first take")
 	})

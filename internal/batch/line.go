@@ -11,7 +11,6 @@ import (
 type line struct {
 	keys     []*keyQueue
 	inFlight int
-	answers  uint64 // how many statements the store has answered
 }
 
 // takeSlot counts one more statement in a line, and reports whether it may be sent.
@@ -101,13 +100,13 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 		return nil
 	}
 	k.moved = k.moved || k.line != nil // the line that it leaves skips it
-	k.leaveLine()
+	k.line = nil
 	holds := k.waiting[0].hold != nil
 	if holds && q.takeSlot(to) {
 		q.grant(k)
 		return nil
 	}
-	k.line, k.entered = to, to.answers
+	k.line = to
 	to.keys = append(to.keys, k)
 	if holds || !q.takeSlot(to) {
 		return nil

@@ -105,7 +105,7 @@ func Unsent(ctx context.Context, busy bool) error {
 // If ctx ends before op was sent, op is not carried out. After that, its outcome is unknown. The ctx is one
 // that [opcontext.Deadlines.WithTimeout] returned.
 func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.State, error) {
-	c := newCall(ctx, op)
+	c := q.newCall(ctx, op)
 	q.mu.Lock()
 	k := q.key(idOf(&c.Op))
 	if err := k.failedFast(); err != nil && op.Kind != limiter.OpRelease { // a place must not stay taken
@@ -130,7 +130,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 
 // wait waits for the outcome of c, which the caller has put into the queue k. The caller has locked mu.
 func (q *Queue) wait(c *Call, k *keyQueue) (state limiter.State, err error) {
-	c.answered, c.before = make(chan bool, 2), q.config.Counters.Answers.Load()
+	c.answered = make(chan bool, 2)
 	q.config.Counters.Queued.Add(1)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -170,6 +170,10 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 	return Unsent(c.ctx, c.busy)
 }
 
+// othersAnswered reports whether the store has answered others since c came, while it waited in the queue or for
+// a connection. Then the store is not at fault if the time of c ends before it is sent.
+func (q *Queue) othersAnswered(c *Call) bool { return c.before != q.config.Counters.Answers.Load() }
+
 // waits reports whether the caller of a call in the queue k still waits. If the time of the call is
 // over, waits marks it as left, because the outcome would be unknown if it were sent.
 func (q *Queue) waits(c *Call, k *keyQueue) bool {
@@ -181,10 +185,10 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
 // flight or slow, or if the store answered others. An operation that has not begun does not count as in flight,
-// unless the store answered others since it or the call came.
+// unless the store answered others since it came.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	unsent := k.unsent != nil && k.unsent.Load() && min(c.before, k.began) == q.config.Counters.Answers.Load()
-	c.left, c.busy = true, k.inFlight && !unsent || k.slow || k.othersAnswered(c)
+	unsent := k.unsent != nil && k.unsent.Load() && k.began == q.config.Counters.Answers.Load()
+	c.left, c.busy = true, k.inFlight && !unsent || k.slow || q.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
 	}

@@ -128,10 +128,7 @@ func TestSlowKeys(t *testing.T) {
 		ask(t.Context(), q, short).want(t, "took")
 	})
 	sub(t, "do not include keys without a connection in time", func(t *testing.T, s *sender, _ *queue) {
-		s.connect = func() error {
-			<-time.After(timeout)
-			return fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded)
-		}
+		s.connect = func(ctx context.Context) error { return pause(ctx, time.Hour, limiter.ErrNotApplied) }
 		q := open(s, batch.Config{ // as on Citus
 			Keys: 1, Shared: 2, Single: 2, Merges: merges, Slots: batch.NewSlots(1), Locked: is(context.DeadlineExceeded),
 		})

@@ -86,7 +86,7 @@ func TestSlowKeysWait(t *testing.T) {
 	})
 	slowly(t, "are busy if their rows are written meanwhile", func(t *testing.T, s *sender, q *queue) {
 		const busy = "not applied+busy+row locked after "
-		ask(t.Context(), q, takes("u u")...).want(t, busy+"148.5ms, "+busy+"185.625ms")
+		ask(t.Context(), q, takes("u u")...).want(t, busy+"148.5ms, "+busy+"297ms")
 		ask(t.Context(), q, within(120*ms, "u")).want(t, busy+"51ms")
 		s.age = func(string) time.Duration { return 90 * ms } // longer ago than the wait began, but less than 100 ms
 		ask(t.Context(), q, within(100*ms, "x")).want(t, busy+"53.6ms")

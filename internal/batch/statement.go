@@ -91,7 +91,7 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	st.unsent.Store(false)
 	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
-		opcontext.Connected(ctx, fresh)
+		opcontext.Connected(ctx, fresh || st.own.before != q.config.Counters.Answers.Load()) // see othersAnswered
 	} else {
 		if q.fill(st); len(st.Groups) == 0 {
 			return nil, errNobodyWaits
@@ -102,6 +102,9 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	row, queue := st.lockWaits()
 	if err := opcontext.Begin(ctx, fresh, row, queue); err != nil {
 		return nil, err
+	}
+	if st.own != nil {
+		st.own.sent = true
 	}
 	if q.config.Locked != nil {
 		st.sent, st.queueWait = now, queue
@@ -175,13 +178,15 @@ func (st *Statement) Recover(err *error) {
 // of the operation. The Statement must not be used afterwards. If the statement waited too long for its row, End
 // may wait until a goroutine of the queue has sent the operation once more.
 func (st *Statement) End(err error) (limiter.State, error) {
-	q := st.queue
+	q, c := st.queue, st.own
 	if st.unsent.Load() {
 		q.config.Counters.Queued.Add(-1)
 	}
-	c := st.own
+	if !c.sent && c.ctx.Err() != nil && q.othersAnswered(c) {
+		err = Unsent(c.ctx, true)
+	}
 	q.mu.Lock()
-	from, slot := st.from, st.from
+	slot := st.from
 	if st.moved {
 		slot = &q.slow
 	}
@@ -195,13 +200,10 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		q.config.Counters.Answers.Add(1)
 	}
 	st.recycle()
-	if err == nil {
-		from.answers++
-	}
 	if again {
 		k.inFlight, k.unsent = false, nil
 		waited := c.rowWait
-		c = newCall(c.ctx, &c.Op)
+		c = q.newCall(c.ctx, &c.Op)
 		c.ownWait = waited
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(slot)

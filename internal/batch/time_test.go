@@ -40,6 +40,13 @@ func TestTimeLimit(t *testing.T) {
 		ask(t.Context(), q, take("k", 1)).want(t, "unknown after 250ms")
 		first.want(t, "unknown after 250ms")
 	})
+	sub(t, "of a statement under way, although others are answered", func(t *testing.T, s *sender, q *queue) {
+		s.takes = time.Hour
+		hangs := ask(t.Context(), q, take("k", 1))
+		s.takes = 10 * ms
+		ask(t.Context(), q, take("other", 1)).want(t, "took")
+		hangs.want(t, "unknown after 250ms")
+	})
 	sub(t, "of a statement is the longest of its calls", func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour // hangs
 		ask(t.Context(), q, within(50*ms, "a"), within(100*ms, "b")).want(t, "unknown after 50ms, unknown after 100ms")
@@ -60,24 +67,20 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 	}{
 		"behind a take":              {want: "not applied"},
 		"behind a Hold":              {hold: true, want: "not applied"},
+		"behind a Hold, and others":  {hold: true, others: true, want: "not applied+busy"},
 		"after others were answered": {earlier: true, want: "not applied+busy"},
 		"while others are answered":  {others: true, want: "not applied+busy"},
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
-			first := true
-			s.connect = func() error {
-				if first {
-					first = false
-					<-time.After(2 * timeout)
-				}
-				return nil
-			}
+			wait := time.Hour // of the first
+			s.connect = func(ctx context.Context) error { d := wait; wait = 0; return pause(ctx, d, limiter.ErrNotApplied) }
 			if c.hold {
+				wait = 0
 				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
 				testenv.Must(t, err)
-				defer h.End(false, nil)
+				defer func() { testenv.Equal(t, h.Waited(), c.others); h.End(false) }()
 			} else {
-				ask(t.Context(), q, within(time.Minute, "k"))
+				defer ask(t.Context(), q, within(300*ms, "k")).want(t, c.want)
 			}
 			other := open(s, q.config) // another table
 			if c.earlier {
@@ -90,24 +93,18 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 			behind.want(t, c.want)
 		})
 	}
-	sub(t, "behind a Hold that got its key after others were answered", func(t *testing.T, s *sender, q *queue) {
-		s.takes, s.before = 100*ms, func(_ context.Context, groups []*batch.Group) error {
-			if has("k")(groups) {
-				<-time.After(s.takes)
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
-		fails := ask(t.Context(), q, takes("k other")...)
-		go func() {
-			h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
-			testenv.Must(t, err)
-			<-time.After(timeout)
-			h.End(false, nil)
-		}()
-		synctest.Wait()
-		ask(t.Context(), q, take("k", 1)).want(t, "not applied+busy")
-		fails.want(t, "not applied, took")
+	sub(t, "is not over because it fails", func(t *testing.T, s *sender, q *queue) {
+		n, errs := 0, []error{limiter.ErrNotApplied, nil}
+		s.connect = func(context.Context) error { i := n; n++; <-time.After(time.Duration(2-i) * 20 * ms); return errs[i] }
+		fails := ask(t.Context(), q, take("k", 1))
+		ask(t.Context(), q, take("other", 1))
+		fails.want(t, "not applied")
+	})
+	sub(t, "after others were answered is full again", func(t *testing.T, s *sender, q *queue) {
+		s.takes, s.connect = 100*ms, func(ctx context.Context) error { return pause(ctx, 200*ms, limiter.ErrNotApplied) }
+		ask(t.Context(), open(s, q.config), within(time.Second, "other"))
+		<-time.After(150 * ms)
+		ask(t.Context(), q, take("k", 1)).want(t, "took")
 	})
 }
 
