@@ -11,8 +11,7 @@ import (
 type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
 
-	// Answers counts answers to queued operations and to AllowAll, and SQLite's commits. The error of a locked row
-	// counts, but for AllowAll.
+	// Answers counts answers to queued operations and to AllowAll, and SQLite's commits. An error is no answer.
 	Answers atomic.Uint64
 }
 

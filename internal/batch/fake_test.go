@@ -64,16 +64,15 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 	}()
 	defer st.Recover(&err)
 	if s.dial > 0 {
-		if err := pause(ctx, s.dial, limiter.ErrNotApplied); err != nil {
-			return err
-		}
+		err = pause(ctx, s.dial, limiter.ErrNotApplied)
 	}
-	if s.connect != nil {
-		if err := s.connect(ctx); err != nil {
-			return err
-		}
+	if err == nil && s.connect != nil {
+		err = s.connect(ctx)
 	}
-	if ctx, err = st.Begin(ctx, s.dial > 0); err != nil {
+	if err == nil {
+		ctx, err = st.Begin(ctx, s.dial > 0)
+	}
+	if err != nil {
 		return err
 	}
 	err = s.carryOut(ctx, st.Groups)

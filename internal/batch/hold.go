@@ -19,15 +19,22 @@ type Hold struct {
 	queues []*Queue
 	ops    []limiter.Op
 	renew  bool
-	before uint64      // how many answers the store had when the Hold began
+	came   *Call       // when, and in which context
 	waited bool        // for its keys
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
+	begun  bool        // its statement may have been sent
 }
 
 // Waited reports whether the store answered others while the Hold waited for its keys or, until Begin is called, for
 // a connection: then the store is not at fault if the time ends.
 func (h *Hold) Waited() bool {
-	return h.waited || h.unsent.Load() && h.queues[0].config.Counters.Answers.Load() != h.before
+	if !h.unsent.Load() {
+		return h.waited
+	}
+	q := h.queues[0]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.othersAnswered(h.came)
 }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
@@ -39,7 +46,10 @@ func (h *Hold) Waited() bool {
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
-	h := &Hold{queues: queues, ops: ops, renew: renew, before: queues[0].config.Counters.Answers.Load()}
+	h := &Hold{queues: queues, ops: ops, renew: renew}
+	queues[0].mu.Lock()
+	h.came = queues[0].newCall(ctx, &ops[0])
+	queues[0].mu.Unlock()
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
@@ -109,22 +119,21 @@ func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) er
 	}
 	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
-	return opcontext.Begin(ctx, fresh, lockWait, math.MaxInt64) // what LockWait allows
+	err := opcontext.Begin(ctx, fresh, lockWait, math.MaxInt64) // what LockWait allows
+	h.begun = err == nil
+	return err
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports
 // whether the store answered the statement.
 func (h *Hold) End(answered bool) {
-	if answered {
-		h.queues[0].config.Counters.Answers.Add(1)
-	}
 	if h.unsent.Load() {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
 		q.mu.Lock()
 		k := q.keys[idOf(&h.ops[i])]
-		if start := q.free(k, answered); start != nil {
+		if start := q.free(k, h.begun, answered); start != nil {
 			go q.lead(start)
 		}
 		if i == len(h.queues)-1 { // it has a slot

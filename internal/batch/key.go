@@ -197,13 +197,18 @@ func (q *Queue) drop(k *keyQueue) {
 }
 
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
-// reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
-func (q *Queue) free(k *keyQueue, answered bool) *line {
+// reports whether the store answered the statement, if it was sent. It returns what [Queue.enqueue] returns.
+func (q *Queue) free(k *keyQueue, sent, answered bool) *line {
 	k.inFlight, k.unsent = false, nil
-	if answered {
+	switch {
+	case answered:
+		q.answers++
+		q.config.Counters.Answers.Add(1)
 		if k.slow {
 			q.clearSlow(k)
 		}
+	case sent:
+		q.failures++
 	}
 	switch {
 	case len(k.waiting) > 0 && q.next(k):

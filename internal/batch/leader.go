@@ -105,13 +105,9 @@ func (q *Queue) complete(st *Statement, err error) {
 	// One invalid or locked row must not fail the other calls.
 	several := len(st.Groups) > 1 || len(st.Groups[0].Calls) > 1
 	retry := err != nil && !st.unsent.Load() && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
-	timedOut := err != nil && st.isLocked(err)
-	locked := timedOut && len(st.Groups) == 1
+	locked := err != nil && st.isLocked(err) && len(st.Groups) == 1
 	var start []*line
 	q.mu.Lock()
-	if err == nil || timedOut {
-		q.config.Counters.Answers.Add(1)
-	}
 	for _, g := range st.Groups {
 		k := g.key
 		k.apart = false
@@ -144,7 +140,7 @@ func (q *Queue) complete(st *Statement, err error) {
 		if len(back) > 0 {
 			k.putBack(back, q.config.Merges)
 		}
-		if line := q.free(k, err == nil); line != nil {
+		if line := q.free(k, !st.unsent.Load(), err == nil); line != nil {
 			start = append(start, line)
 		}
 	}

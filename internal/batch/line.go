@@ -100,7 +100,6 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 		return nil
 	}
 	k.moved = k.moved || k.line != nil // the line that it leaves skips it
-	k.line = nil
 	holds := k.waiting[0].hold != nil
 	if holds && q.takeSlot(to) {
 		q.grant(k)

@@ -72,6 +72,8 @@ type Queue struct {
 
 	remembered []*keyQueue  // the slow keys
 	statements []*Statement // those in flight
+	answers    uint64       // how often the store has answered a statement of a key
+	failures   uint64       // how often such a statement has failed after it was sent
 	relieving  bool         // a timer will call relieveLater
 }
 
@@ -105,13 +107,13 @@ func Unsent(ctx context.Context, busy bool) error {
 // If ctx ends before op was sent, op is not carried out. After that, its outcome is unknown. The ctx is one
 // that [opcontext.Deadlines.WithTimeout] returned.
 func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.State, error) {
-	c := q.newCall(ctx, op)
 	q.mu.Lock()
-	k := q.key(idOf(&c.Op))
+	k := q.key(idOf(op))
 	if err := k.failedFast(); err != nil && op.Kind != limiter.OpRelease { // a place must not stay taken
 		q.mu.Unlock()
 		return nil, limiter.State{}, err
 	}
+	c := q.newCall(ctx, op)
 	from := q.lineFor(k, &c.Op)
 	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || len(from.keys) > 0 || !q.takeSlot(from) {
 		k.push(c, q.config.Merges)
@@ -171,8 +173,13 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 }
 
 // othersAnswered reports whether the store has answered others since c came, while it waited in the queue or for
-// a connection. Then the store is not at fault if the time of c ends before it is sent.
-func (q *Queue) othersAnswered(c *Call) bool { return c.before != q.config.Counters.Answers.Load() }
+// a connection. Then the store is not at fault if the time of c ends before it is sent. That does not hold if
+// statements of this queue have only failed since: its table may be locked. Nor does it if c waits for a connection
+// that is still being made when its time is over.
+func (q *Queue) othersAnswered(c *Call) bool {
+	failing := c.failures != q.failures && c.answers == q.answers
+	return c.before != q.config.Counters.Answers.Load() && !failing && !opcontext.AwaitsDial(c.ctx)
+}
 
 // waits reports whether the caller of a call in the queue k still waits. If the time of the call is
 // over, waits marks it as left, because the outcome would be unknown if it were sent.
@@ -185,10 +192,11 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
 // flight or slow, or if the store answered others. An operation that has not begun does not count as in flight,
-// unless the store answered others since it came.
+// unless the store answered others since it came. Nor does it count that c waited for a connection that is still being
+// made.
 func (q *Queue) leave(c *Call, k *keyQueue) {
 	unsent := k.unsent != nil && k.unsent.Load() && k.began == q.config.Counters.Answers.Load()
-	c.left, c.busy = true, k.inFlight && !unsent || k.slow || q.othersAnswered(c)
+	c.left, c.busy = true, (k.inFlight && !unsent || k.slow || q.othersAnswered(c)) && !opcontext.AwaitsDial(c.ctx)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
 	}

@@ -86,7 +86,7 @@ func TestSlowKeysWait(t *testing.T) {
 	})
 	slowly(t, "are busy if their rows are written meanwhile", func(t *testing.T, s *sender, q *queue) {
 		const busy = "not applied+busy+row locked after "
-		ask(t.Context(), q, takes("u u")...).want(t, busy+"148.5ms, "+busy+"297ms")
+		ask(t.Context(), q, takes("u u")...).want(t, busy+"148.5ms, "+busy+"185.625ms")
 		ask(t.Context(), q, within(120*ms, "u")).want(t, busy+"51ms")
 		s.age = func(string) time.Duration { return 90 * ms } // longer ago than the wait began, but less than 100 ms
 		ask(t.Context(), q, within(100*ms, "x")).want(t, busy+"53.6ms")
@@ -161,8 +161,8 @@ func TestSlowKeysFail(t *testing.T) {
 		op := take("x", 1)
 		ask(t.Context(), q, op, op).want(t, "not applied+row locked after 202.496ms, not applied+failed fast after 202.496ms")
 		sent := len(s.statements())
-		if strings.Contains(s.text(), "*") || int(s.counters.Answers.Load()) != sent {
-			t.Errorf("sent %q, want one operation at a time, which all count as answers", s.text())
+		if strings.Contains(s.text(), "*") || s.counters.Answers.Load() != 0 {
+			t.Errorf("sent %q, want one operation at a time, and that none counts as an answer", s.text())
 		}
 		h, began := hold(t.Context(), q, op), time.Now()
 		h.want(t, "not applied+failed fast")
@@ -186,9 +186,7 @@ func TestSlowKeysFail(t *testing.T) {
 	})
 	slowly(t, "not fast after a short wait", func(t *testing.T, s *sender, q *queue) {
 		ask(t.Context(), q, within(60*ms, "x")).want(t, lockTimeout)
-		if sent, answers := len(s.statements()), s.counters.Answers.Load(); sent != 2 || answers != 2 {
-			t.Errorf("%d statements and %d answers, want 2: the second for the rest of the time", sent, answers)
-		}
+		testenv.Equal(t, len(s.statements()), 2, "statements, the second for the rest of the time")
 		h := hold(t.Context(), q, take("x", 1))
 		h.want(t, lockTimeout) // at once
 		testenv.Equal(t, h.Waited(), false, "the Hold waited")

@@ -91,7 +91,10 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	st.unsent.Store(false)
 	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
-		opcontext.Connected(ctx, fresh || st.own.before != q.config.Counters.Answers.Load()) // see othersAnswered
+		opcontext.Connected(ctx, fresh)
+		if st.own.before != q.config.Counters.Answers.Load() { // others were answered
+			opcontext.Renew(ctx)
+		}
 	} else {
 		if q.fill(st); len(st.Groups) == 0 {
 			return nil, errNobodyWaits
@@ -182,10 +185,10 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	if st.unsent.Load() {
 		q.config.Counters.Queued.Add(-1)
 	}
+	q.mu.Lock()
 	if !c.sent && c.ctx.Err() != nil && q.othersAnswered(c) {
 		err = Unsent(c.ctx, true)
 	}
-	q.mu.Lock()
 	slot := st.from
 	if st.moved {
 		slot = &q.slow
@@ -195,9 +198,6 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	again := false
 	if locked {
 		again, err = q.lockTimedOut(k, st, err)
-	}
-	if err == nil || locked {
-		q.config.Counters.Answers.Add(1)
 	}
 	st.recycle()
 	if again {
@@ -209,7 +209,7 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		q.release(slot)
 		return q.wait(c, k)
 	}
-	if start := q.free(k, err == nil); start != nil {
+	if start := q.free(k, c.sent, err == nil); start != nil {
 		go q.lead(start)
 	}
 	q.release(slot)

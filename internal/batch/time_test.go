@@ -37,15 +37,13 @@ func TestTimeLimit(t *testing.T) {
 		s.takes = time.Hour
 		first := ask(t.Context(), q, take("k", 1))
 		<-time.After(100 * ms)
-		ask(t.Context(), q, take("k", 1)).want(t, "unknown after 250ms")
+		second := ask(t.Context(), q, take("k", 1))
+		s.counters.Answers.Add(1) // in another table
+		second.want(t, "unknown after 250ms")
 		first.want(t, "unknown after 250ms")
-	})
-	sub(t, "of a statement under way, although others are answered", func(t *testing.T, s *sender, q *queue) {
-		s.takes = time.Hour
-		hangs := ask(t.Context(), q, take("k", 1))
-		s.takes = 10 * ms
-		ask(t.Context(), q, take("other", 1)).want(t, "took")
-		hangs.want(t, "unknown after 250ms")
+		third := ask(t.Context(), q, take("k", 1))
+		s.counters.Answers.Add(1)
+		third.want(t, "unknown after 250ms")
 	})
 	sub(t, "of a statement is the longest of its calls", func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour // hangs
@@ -62,49 +60,54 @@ func TestTimeLimit(t *testing.T) {
 
 func TestTimeLimitWithoutAConnection(t *testing.T) {
 	for name, c := range map[string]struct {
-		hold, earlier, others bool // others are answered before or after the call arrives
-		want                  string
+		hold, dialing   bool
+		earlier, others uint64 // are answered before or after the call arrives
+		want            string
 	}{
 		"behind a take":              {want: "not applied"},
 		"behind a Hold":              {hold: true, want: "not applied"},
-		"behind a Hold, and others":  {hold: true, others: true, want: "not applied+busy"},
-		"after others were answered": {earlier: true, want: "not applied+busy"},
-		"while others are answered":  {others: true, want: "not applied+busy"},
+		"behind a Hold, and others":  {hold: true, others: 1, want: "not applied+busy"},
+		"after others were answered": {earlier: 1, want: "not applied+busy"},
+		"while others are answered":  {others: 1, want: "not applied+busy"},
+		"while none can be made":     {others: 1, dialing: true, want: "not applied"},
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
-			wait := time.Hour // of the first
-			s.connect = func(ctx context.Context) error { d := wait; wait = 0; return pause(ctx, d, limiter.ErrNotApplied) }
+			q.config.Deadlines.Dialing = func() bool { return c.dialing }
+			s.connect = func(ctx context.Context) error { return pause(ctx, time.Hour, limiter.ErrNotApplied) }
 			if c.hold {
-				wait = 0
 				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
 				testenv.Must(t, err)
-				defer func() { testenv.Equal(t, h.Waited(), c.others); h.End(false) }()
+				defer func() { testenv.Equal(t, h.Waited(), c.others > 0); h.End(false) }()
 			} else {
-				defer ask(t.Context(), q, within(300*ms, "k")).want(t, c.want)
+				defer ask(t.Context(), q, within(4*time.Second, "k")).want(t, c.want)
 			}
-			other := open(s, q.config) // another table
-			if c.earlier {
-				ask(t.Context(), other, take("other", 1)).want(t, "took")
-			}
+			defer ask(t.Context(), q, within(100*ms, "short")).want(t, c.want)
+			s.counters.Answers.Add(c.earlier) // in another table
 			behind := ask(t.Context(), q, take("k", 1))
-			if c.others {
-				ask(t.Context(), other, take("other", 1))
-			}
+			s.counters.Answers.Add(c.others)
+			unsent, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("z"), true)
+			testenv.Must(t, err)
+			unsent.End(false)
 			behind.want(t, c.want)
 		})
 	}
 	sub(t, "is not over because it fails", func(t *testing.T, s *sender, q *queue) {
-		n, errs := 0, []error{limiter.ErrNotApplied, nil}
-		s.connect = func(context.Context) error { i := n; n++; <-time.After(time.Duration(2-i) * 20 * ms); return errs[i] }
+		s.connect = func(context.Context) error { <-time.After(50 * ms); return limiter.ErrNotApplied }
 		fails := ask(t.Context(), q, take("k", 1))
-		ask(t.Context(), q, take("other", 1))
+		s.counters.Answers.Add(1)
 		fails.want(t, "not applied")
 	})
 	sub(t, "after others were answered is full again", func(t *testing.T, s *sender, q *queue) {
 		s.takes, s.connect = 100*ms, func(ctx context.Context) error { return pause(ctx, 200*ms, limiter.ErrNotApplied) }
 		ask(t.Context(), open(s, q.config), within(time.Second, "other"))
+		early := ask(t.Context(), open(s, q.config), take("early", 1))
 		<-time.After(150 * ms)
+		ctx, cancel := context.WithTimeout(t.Context(), 360*ms) // which leaves less
+		defer cancel()
+		late := ask(ctx, q, take("late", 1))
 		ask(t.Context(), q, take("k", 1)).want(t, "took")
+		late.want(t, "canceled+unknown")
+		early.want(t, "unknown after 250ms")
 	})
 }
 

@@ -94,6 +94,18 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
+// AwaitsDial reports whether the operation of the Context ctx has used up its time, and still waits, or did when it
+// ended, for a connection that is being made.
+func AwaitsDial(ctx context.Context) bool {
+	c, ok := ctx.(*Context)
+	if !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.connected && !c.dialed && !c.dialEnd.IsZero()
+}
+
 // LockWait returns for how long a statement under ctx may wait for a lock: at most what [Begin] was told, and
 // at most 2/5 of the time that is left. PostgreSQL applies lock_timeout to each wait of a statement. If
 // another session also waits for the row, the statement waits twice. So the server ends both waits in time, and
