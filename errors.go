@@ -34,7 +34,8 @@ var (
 	// [AllowAll] also fails with it if other processes keep locking its rows, for less than 100 ms at a
 	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
-	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
+	// An operation that waited for a connection, or behind one without, fails with [ErrNotApplied] alone if
+	// the store answered no others meanwhile, or if no connection could be made.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
 	// do those whose row was written meanwhile, or within 100 ms. The rest fail with [ErrNotApplied]. On Citus, or
