@@ -82,8 +82,7 @@ func TestTimeLimit(t *testing.T) {
 			t.Run(c.name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					parent := within(t, c.deadline)
-					begin := time.Now()
+					parent, begin := within(t, c.deadline), time.Now()
 					ctx := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
 					defer opcontext.Stop(ctx)
 					connect := func(fresh bool) { opcontext.Connected(context.WithValue(ctx, ms, ms), fresh) }
@@ -98,6 +97,7 @@ func TestTimeLimit(t *testing.T) {
 					}
 					wait(ctx)
 					testenv.Equal(t, time.Since(begin), c.want, "after which time it ended")
+					testenv.Equal(t, opcontext.AwaitsDial(ctx) && !opcontext.AwaitsDial(parent), c.dialing == time.Hour && c.connected+c.renewed == 0, "AwaitsDial")
 					select {
 					case <-ctx.Done():
 					default:
