@@ -192,8 +192,8 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
 // flight or slow, or if the store answered others. An operation that has not begun does not count as in flight,
-// unless the store answered others since it came. Nor does it count that c waited for a connection that is still being
-// made.
+// unless the store answered others since it came. A call is not busy if it waits for a connection that is still being
+// made when its time is over.
 func (q *Queue) leave(c *Call, k *keyQueue) {
 	unsent := k.unsent != nil && k.unsent.Load() && k.began == q.config.Counters.Answers.Load()
 	c.left, c.busy = true, (k.inFlight && !unsent || k.slow || q.othersAnswered(c)) && !opcontext.AwaitsDial(c.ctx)
