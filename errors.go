@@ -35,7 +35,8 @@ var (
 	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
 	// An operation that waited for a connection, or behind one without, fails with [ErrNotApplied] alone if
-	// the store answered no others meanwhile, or if no connection could be made.
+	// the store answered no others meanwhile, or none of its kind of limit while some of these failed. So it
+	// does if no connection could be made.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
 	// do those whose row was written meanwhile, or within 100 ms. The rest fail with [ErrNotApplied]. On Citus, or
