@@ -34,12 +34,12 @@ var (
 	// [AllowAll] also fails with it if other processes keep locking its rows, for less than 100 ms at a
 	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
-	// An operation that waited for a connection, or behind one without, fails with [ErrNotApplied] alone if
-	// the store answered no others meanwhile, or none of its kind of limit while some of these failed. So it
-	// does if no connection could be made.
+	// An operation that waited for a connection, or behind one that did, fails with [ErrNotApplied] alone
+	// unless the store answered others meanwhile. It also fails so if no connection could be made, or if its
+	// kind of limit only had failures.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
-	// do those whose row was written meanwhile, or within 100 ms. The rest fail with [ErrNotApplied]. On Citus, or
+	// do those whose row was written meanwhile, or less than 100 ms before. The rest fail with [ErrNotApplied]. On Citus, or
 	// if transactions change the row in turn, they may fail with [ErrOutcomeUnknown]. A failure policy
 	// applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")

@@ -14,7 +14,7 @@ const (
 	// sharedStatements is how many statements for many keys are in flight at a time.
 	sharedStatements = 2
 	// singleStatements is how many statements for one key each are in flight at a time, if the pool is that
-	// large. More would wait for a connection, which counts as time of the store, unlike the queue.
+	// large. More would only wait for a connection.
 	singleStatements = 16
 	// hotKey is how many calls wait for a key before it gets statements of its own.
 	hotKey = 8

@@ -11,7 +11,7 @@ import (
 type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
 
-	// Answers counts answers to queued operations and to AllowAll, and SQLite's commits. An error is no answer.
+	// Answers counts the keys of answered statements, and SQLite's commits. Errors do not count.
 	Answers atomic.Uint64
 }
 

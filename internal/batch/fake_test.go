@@ -82,7 +82,7 @@ func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
 	return err
 }
 
-// pause waits for d. If ctx ends before, the class is that of the error.
+// pause waits for d. If ctx ends first, the error has this class.
 func pause(ctx context.Context, d time.Duration, class error) error {
 	select {
 	case <-time.After(d):

@@ -91,7 +91,7 @@ func New(config Config) *Queue {
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
 // Unsent returns the error of an operation whose ctx has ended before it was sent. busy reports that
-// it waited for others of this process, which the store answered: then the store is not at fault.
+// the store is not at fault.
 func Unsent(ctx context.Context, busy bool) error {
 	class := limiter.ErrNotApplied
 	if busy {
@@ -191,9 +191,8 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 }
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
-// flight or slow, or if the store answered others. An operation that has not begun does not count as in flight,
-// unless the store answered others since it came. A call is not busy if it waits for a connection that is still being
-// made when its time is over.
+// flight or slow, or if the store answered others. An operation in flight that has not begun does not count, unless
+// the store answered others since it got the key. A call that awaits a dial is never busy.
 func (q *Queue) leave(c *Call, k *keyQueue) {
 	unsent := k.unsent != nil && k.unsent.Load() && k.began == q.config.Counters.Answers.Load()
 	c.left, c.busy = true, (k.inFlight && !unsent || k.slow || q.othersAnswered(c)) && !opcontext.AwaitsDial(c.ctx)

@@ -91,13 +91,13 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 			behind.want(t, c.want)
 		})
 	}
-	sub(t, "is not over because it fails", func(t *testing.T, s *sender, q *queue) {
+	sub(t, "is not busy if connecting fails", func(t *testing.T, s *sender, q *queue) {
 		s.connect = func(context.Context) error { <-time.After(50 * ms); return limiter.ErrNotApplied }
 		fails := ask(t.Context(), q, take("k", 1))
 		s.counters.Answers.Add(1)
 		fails.want(t, "not applied")
 	})
-	sub(t, "after others were answered is full again", func(t *testing.T, s *sender, q *queue) {
+	sub(t, "starts again after others were answered", func(t *testing.T, s *sender, q *queue) {
 		s.takes, s.connect = 100*ms, func(ctx context.Context) error { return pause(ctx, 200*ms, limiter.ErrNotApplied) }
 		ask(t.Context(), open(s, q.config), within(time.Second, "other"))
 		early := ask(t.Context(), open(s, q.config), take("early", 1))

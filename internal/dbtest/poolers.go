@@ -88,8 +88,8 @@ func (p *Pooler) Start() {
 // a state that it did not expect. Pull requests 815, 846, 849, 927 and 928 of https://github.com/pgbouncer/pgbouncer fix it.
 var canceledExit = regexp.MustCompile(`(server in bad state: 1[14]|bad server state: 11|bad client state: [067])\n$`)
 
-// Await waits up to 30 s, without restarts, until a query passes: PgBouncer refuses the first client after a failed login.
-// It starts a PgBouncer again that has exited by a known defect, and returns the number of restarts.
+// Await waits until a query passes, for at most 30 s: PgBouncer refuses the first client after a failed login. If PgBouncer
+// has exited by a known defect, Await starts it again. It returns how often it did.
 func (p *Pooler) Await() (restarts int64) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

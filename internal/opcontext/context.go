@@ -94,8 +94,8 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
-// AwaitsDial reports whether the operation of the Context ctx has used up its time, and still waits, or did when it
-// ended, for a connection that is being made.
+// AwaitsDial reports whether the time of the operation of the Context ctx is over, and it waits, or waited until the
+// end, for a connection that is being made.
 func AwaitsDial(ctx context.Context) bool {
 	c, ok := ctx.(*Context)
 	if !ok {

@@ -177,7 +177,7 @@ func runs(reports []campaign.Report) string {
 		if len(names) > 3 {
 			names = []string{fmt.Sprintf("%d scenarios", len(names))}
 		}
-		text += fmt.Sprintf("| %s | %s | %s | %.0f |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60)
+		text += fmt.Sprintf("| %s | %s | %s | %.0f |\n", r.Tier, strings.Join(names, "; "), r.Versions["limiter"], seconds/60)
 		servers, drivers = add(servers, server(r.Versions["postgres"])), add(drivers, r.Versions["modernc.org/sqlite"])
 	}
 	return text + fmt.Sprintf("\nVersions: %s; modernc.org/sqlite %s.\n", strings.Join(servers, ", "), strings.Join(drivers, ", "))
