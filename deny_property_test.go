@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -52,7 +53,7 @@ func (c *skewed) pass(rnd *rand.Rand) {
 type farStore struct {
 	skewed
 	row     limiter.Row
-	changed int64  // the true time at which row changed
+	changed int64  // when row changed, by the process's wall clock
 	stop    func() // stops the operation that runs now
 	asked   int
 }
@@ -70,7 +71,8 @@ func (w *farStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
 func (w *farStore) apply(op limiter.Op) limiter.State {
 	next, s := op.Apply(w.row, w.store())
 	if next != w.row {
-		w.row, w.changed = next, w.elapsed
+		w.row = next
+		w.changed, _ = w.local()
 	}
 	return s
 }
@@ -165,21 +167,18 @@ func (h *denyHistory) operation(rnd *rand.Rand) func() {
 		maxWait = time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
 	}
 	ctx := context.Background()
-	var err error
-	switch kind := rnd.IntN(20); {
+	switch kind, booked := rnd.IntN(20), h.booked; {
 	case h.takes:
 	case kind == 0: // by another process
 		return func() { h.apply(limiter.Op{Kind: limiter.OpTake, Policy: h.policy, Cost: cost, MaxWait: maxWait}) }
 	case kind < 3:
-		return func() { _, err = h.l.Refund(ctx, "k", cost); h.must(err) }
+		return func() { h.must(testenv.ErrorOf(h.l.Refund(ctx, "k", cost))) }
 	case kind == 3:
 		return func() { h.must(h.l.Reset(ctx, "k")) }
-	case kind == 4 && h.booked != nil:
-		of := h.booked.Result
-		return func() { _, err = h.l.RefundOf(ctx, "k", cost, of); h.must(err) }
-	case kind < 6 && h.booked != nil:
-		r := h.booked
-		return func() { h.must(r.Cancel(ctx)) }
+	case kind == 4 && booked != nil:
+		return func() { h.must(testenv.ErrorOf(h.l.RefundOf(ctx, "k", cost, booked.Result))) }
+	case kind < 6 && booked != nil:
+		return func() { h.must(booked.Cancel(ctx)) }
 	}
 	return func() { h.take(cost, maxWait) }
 }
@@ -207,7 +206,7 @@ func (h *denyHistory) take(cost int64, maxWait time.Duration) {
 	if would(now) {
 		h.t.Errorf("the cache refuses %d within %v, and the store would let it pass on %+v at %d", cost, maxWait, h.row, now)
 	}
-	if h.stepped || h.elapsed-h.changed <= h.maxAge {
+	if wall, _ := h.local(); h.stepped || wall-h.changed <= h.maxAge {
 		return // the cached state may be older than the row
 	}
 	h.waits++
