@@ -34,9 +34,8 @@ var (
 	// [AllowAll] also fails with it if other processes keep locking its rows, for less than 100 ms at a
 	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
-	// An operation that waited for a connection, or behind one that did, fails with [ErrNotApplied] alone
-	// unless the store answered others meanwhile. It also fails so if no connection could be made, or if its
-	// kind of limit only had failures.
+	// If the store answered no others in the last time limit, an operation that waited for a connection, or
+	// behind one that did, fails with [ErrNotApplied] alone. So does one whose kind of limit only had failures.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
 	// do those whose row was written meanwhile, or less than 100 ms before. The rest fail with [ErrNotApplied]. On Citus, or

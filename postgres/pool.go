@@ -108,6 +108,8 @@ func (s *Store) stat() *pgxpool.Stat {
 
 // maxConns returns the size of the pool, 0 without one.
 func (s *Store) maxConns() int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.pool != nil:
 		return s.pool.Config().MaxConns

@@ -72,7 +72,7 @@ func (s *Store) commit(ctx context.Context, tx transaction) error {
 	switch {
 	case err == nil:
 		s.commits.Add(1)
-		s.counters.Answers.Add(1)
+		s.counters.Answered()
 		return nil
 	case sqlitecode.IsBusy(err):
 		return err

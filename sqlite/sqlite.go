@@ -37,7 +37,7 @@ type Store struct {
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
 	queue    *batch.Queue
 	waiting  atomic.Int64
-	commits  atomic.Uint64 // how many transactions were committed; counters.Answers also counts the keys of queued ones
+	commits  atomic.Uint64 // how many transactions were committed
 	counters batch.Counters
 
 	mu      sync.Mutex

@@ -24,14 +24,12 @@ type Call struct {
 	err     error
 
 	ctx      context.Context
-	answered chan bool     // gets true when the call is finished; nil if the caller itself sends the call
-	finished bool          // its outcome is known
-	sent     bool          // the operation may have been carried out
-	left     bool          // the caller has left, and the call must not be sent any more
-	busy     bool          // the store was not at fault when the caller left
-	before   uint64        // how many answers the store had when the call came
-	answers  uint64        // how many its queue had then
-	failures uint64        // how many statements of its queue had failed then
+	answered chan bool // gets true when the call is finished; nil if the caller itself sends the call
+	finished bool      // its outcome is known
+	sent     bool      // the operation may have been carried out
+	left     bool      // the caller has left, and the call must not be sent any more
+	busy     bool      // the store was not at fault when the caller left
+	came     time.Time
 	retried  bool          // failed together with others, and is sent once more
 	renewed  bool          // has got its full time again, when it was sent after others
 	ownWait  time.Duration // how long its caller's own statement has waited in vain
@@ -46,11 +44,10 @@ type Call struct {
 // reused. Nor is the channel, because one from a testing/synctest bubble cannot be used outside.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// newCall returns a Call that comes now. The caller has locked mu.
-func (q *Queue) newCall(ctx context.Context, op *limiter.Op) *Call {
+// newCall returns a Call that comes now.
+func newCall(ctx context.Context, op *limiter.Op) *Call {
 	c := calls.Get().(*Call)
-	c.ctx, c.Op = ctx, *op
-	c.before, c.answers, c.failures = q.config.Counters.Answers.Load(), q.answers, q.failures
+	c.ctx, c.Op, c.came = ctx, *op, time.Now()
 	return c
 }
 

@@ -6,14 +6,16 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Counters counts what a store sends, by its queues and without them. Except for Answers, its fields are those of
+// Counters counts what a store sends, by its queues and without them. Its fields are those of
 // [limiter.StoreStats]. The zero Counters is ready for use, and safe for concurrent use.
 type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
 
-	// Answers counts the keys of answered statements, and SQLite's commits. Errors do not count.
-	Answers atomic.Uint64
+	outcomes outcomes
 }
+
+// Answered notes that the store has answered a statement, or committed. An error is no answer.
+func (c *Counters) Answered() { c.outcomes.record(true) }
 
 // Sent counts a statement for so many rows and operations.
 func (c *Counters) Sent(rows, units int) {

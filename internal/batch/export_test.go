@@ -19,6 +19,9 @@ func (q *Queue) InFlight() (all, shared, single, slow int) {
 	return len(q.statements), q.shared.inFlight, q.single.inFlight, q.slow.inFlight
 }
 
+// Silent reports whether the store has answered no statement.
+func (c *Counters) Silent() bool { return c.outcomes.answered.IsZero() }
+
 // LockError is the error of a Lock with this context that waited for others, and then too long for its row.
 func LockError(ctx context.Context, err error) error {
 	return (&Call{ctx: ctx, waited: true}).lockError(err)

@@ -19,7 +19,8 @@ type Hold struct {
 	queues []*Queue
 	ops    []limiter.Op
 	renew  bool
-	came   *Call       // when, and in which context
+	ctx    context.Context
+	came   time.Time
 	waited bool        // for its keys
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
 	begun  bool        // its statement may have been sent
@@ -31,10 +32,7 @@ func (h *Hold) Waited() bool {
 	if !h.unsent.Load() {
 		return h.waited
 	}
-	q := h.queues[0]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.othersAnswered(h.came)
+	return othersAnswered(h.ctx, h.came, h.queues...)
 }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
@@ -46,10 +44,7 @@ func (h *Hold) Waited() bool {
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
-	h := &Hold{queues: queues, ops: ops, renew: renew}
-	queues[0].mu.Lock()
-	h.came = queues[0].newCall(ctx, &ops[0])
-	queues[0].mu.Unlock()
+	h := &Hold{queues: queues, ops: ops, renew: renew, ctx: ctx, came: time.Now()}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
@@ -80,11 +75,11 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 		return false, err
 	}
 	if !k.inFlight && k.line == nil && (!slot || q.takeSlot(&q.single)) {
-		k.inFlight, k.unsent, k.began = true, &h.unsent, q.config.Counters.Answers.Load()
+		k.inFlight, k.unsent = true, &h.unsent
 		q.mu.Unlock()
 		return false, nil
 	}
-	c := q.newCall(ctx, op)
+	c := newCall(ctx, op)
 	c.hold, c.slot, c.answered = h, slot, make(chan bool, 2)
 	k.push(c, q.config.Merges)
 	start := q.enqueue(k)
@@ -106,7 +101,7 @@ func (q *Queue) grant(k *keyQueue) {
 	if k.mixed {
 		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
 	}
-	k.line, k.inFlight, k.unsent, k.began = nil, true, &c.hold.unsent, q.config.Counters.Answers.Load()
+	k.line, k.inFlight, k.unsent = nil, true, &c.hold.unsent
 	c.finish(nil)
 }
 
@@ -131,9 +126,10 @@ func (h *Hold) End(answered bool) {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
+		q.record(h.begun, answered)
 		q.mu.Lock()
 		k := q.keys[idOf(&h.ops[i])]
-		if start := q.free(k, h.begun, answered); start != nil {
+		if start := q.free(k, answered); start != nil {
 			go q.lead(start)
 		}
 		if i == len(h.queues)-1 { // it has a slot
@@ -154,7 +150,7 @@ func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
 		return err
 	}
 	q.setSlow(k)
-	c := q.newCall(ctx, op)
+	c := newCall(ctx, op)
 	c.LocksOnly = true
 	k.push(c, q.config.Merges)
 	_, err := q.wait(c, k)

@@ -105,6 +105,7 @@ func TestHoldTime(t *testing.T) {
 		for i := range 8 {
 			answered, renew, late := i&1 > 0, i&2 > 0, i&4 > 0
 			s.before = failing(limiter.ErrNotApplied, func([]*batch.Group) bool { return !answered })
+			<-time.After(ms) // the last answer was earlier
 			first := ask(t.Context(), q, ops[0])
 			limited, began := limited(t.Context(), t, timeout), time.Now()
 			h, err := batch.HoldAll(limited, queues, ops, renew)
@@ -190,7 +191,7 @@ func TestHoldSlot(t *testing.T) {
 			behind := ask(t.Context(), q, op, booking("x")) // for the key, and for the slot
 			s.takes = 150 * ms
 			<-time.After(s.takes)
-			s.counters.Answers.Add(1) // in another table
+			s.counters.Answered() // in another table
 			h.End(answered)
 			behind.want(t, want)
 		})

@@ -29,7 +29,6 @@ type keyQueue struct {
 	waiting  []*Call
 	inFlight bool
 	unsent   *atomic.Bool // true while the Statement or Hold in flight has not begun; nil for a leader's statement
-	began    uint64       // how many answers the store had when the key was put in flight
 	mixed    bool         // the waiting calls are not units of one row
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil
@@ -196,19 +195,22 @@ func (q *Queue) drop(k *keyQueue) {
 	}
 }
 
+// record notes whether the store answered a statement, if it was sent.
+func (q *Queue) record(sent, answered bool) {
+	if sent {
+		q.outcomes.record(answered)
+	}
+	if sent && answered {
+		q.config.Counters.Answered()
+	}
+}
+
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
-// reports whether the store answered the statement, if it was sent. It returns what [Queue.enqueue] returns.
-func (q *Queue) free(k *keyQueue, sent, answered bool) *line {
+// reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
+func (q *Queue) free(k *keyQueue, answered bool) *line {
 	k.inFlight, k.unsent = false, nil
-	switch {
-	case answered:
-		q.answers++
-		q.config.Counters.Answers.Add(1)
-		if k.slow {
-			q.clearSlow(k)
-		}
-	case sent:
-		q.failures++
+	if answered && k.slow {
+		q.clearSlow(k)
 	}
 	switch {
 	case len(k.waiting) > 0 && q.next(k):

@@ -72,8 +72,7 @@ type Queue struct {
 
 	remembered []*keyQueue  // the slow keys
 	statements []*Statement // those in flight
-	answers    uint64       // how often the store has answered a statement of a key
-	failures   uint64       // how often such a statement has failed after it was sent
+	outcomes   outcomes     // of its statements
 	relieving  bool         // a timer will call relieveLater
 }
 
@@ -113,7 +112,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 		q.mu.Unlock()
 		return nil, limiter.State{}, err
 	}
-	c := q.newCall(ctx, op)
+	c := newCall(ctx, op)
 	from := q.lineFor(k, &c.Op)
 	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || len(from.keys) > 0 || !q.takeSlot(from) {
 		k.push(c, q.config.Merges)
@@ -122,7 +121,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 	}
 	st := q.newStatement(from)
 	st.own, st.bounding = c, c
-	k.inFlight, k.unsent, k.began = true, &st.unsent, q.config.Counters.Answers.Load()
+	k.inFlight, k.unsent = true, &st.unsent
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
 	g := st.group()
@@ -172,13 +171,12 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 	return Unsent(c.ctx, c.busy)
 }
 
-// othersAnswered reports whether the store has answered others since c came, while it waited in the queue or for
-// a connection. Then the store is not at fault if the time of c ends before it is sent. That does not hold if
-// statements of this queue have only failed since: its table may be locked. Nor does it if c waits for a connection
-// that is still being made when its time is over.
+// othersAnswered is [othersAnswered] for a call in the queue.
 func (q *Queue) othersAnswered(c *Call) bool {
-	failing := c.failures != q.failures && c.answers == q.answers
-	return c.before != q.config.Counters.Answers.Load() && !failing && !opcontext.AwaitsDial(c.ctx)
+	if c.hold != nil {
+		return othersAnswered(c.ctx, c.came, c.hold.queues...)
+	}
+	return othersAnswered(c.ctx, c.came, q)
 }
 
 // waits reports whether the caller of a call in the queue k still waits. If the time of the call is
@@ -190,12 +188,11 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 	return !c.left
 }
 
-// leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
-// flight or slow, or if the store answered others. An operation in flight that has not begun does not count, unless
-// the store answered others since it got the key. A call that awaits a dial is never busy.
+// leave marks a call in the queue k whose caller does not wait any longer. The call is busy if a statement of its key
+// was sent, if the key is slow, or if the store answered others.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	unsent := k.unsent != nil && k.unsent.Load() && k.began == q.config.Counters.Answers.Load()
-	c.left, c.busy = true, (k.inFlight && !unsent || k.slow || q.othersAnswered(c)) && !opcontext.AwaitsDial(c.ctx)
+	sent := k.inFlight && (k.unsent == nil || !k.unsent.Load())
+	c.left, c.busy = true, sent || k.slow || q.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
 	}

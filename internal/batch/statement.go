@@ -92,7 +92,7 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
 		opcontext.Connected(ctx, fresh)
-		if st.own.before != q.config.Counters.Answers.Load() { // others were answered
+		if q.othersAnswered(st.own) {
 			opcontext.Renew(ctx)
 		}
 	} else {
@@ -186,7 +186,7 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		q.config.Counters.Queued.Add(-1)
 	}
 	q.mu.Lock()
-	if !c.sent && c.ctx.Err() != nil && q.othersAnswered(c) {
+	if !c.sent && c.ctx.Err() != nil && q.othersAnswered(c) { // whatever the store says
 		err = Unsent(c.ctx, true)
 	}
 	slot := st.from
@@ -203,13 +203,14 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	if again {
 		k.inFlight, k.unsent = false, nil
 		waited := c.rowWait
-		c = q.newCall(c.ctx, &c.Op)
+		c = newCall(c.ctx, &c.Op)
 		c.ownWait = waited
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(slot)
 		return q.wait(c, k)
 	}
-	if start := q.free(k, c.sent, err == nil); start != nil {
+	q.record(c.sent, err == nil)
+	if start := q.free(k, err == nil); start != nil {
 		go q.lead(start)
 	}
 	q.release(slot)

@@ -94,18 +94,6 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
-// AwaitsDial reports whether the time of the operation of the Context ctx is over, and it waits, or waited until the
-// end, for a connection that is being made.
-func AwaitsDial(ctx context.Context) bool {
-	c, ok := ctx.(*Context)
-	if !ok {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.connected && !c.dialed && !c.dialEnd.IsZero()
-}
-
 // LockWait returns for how long a statement under ctx may wait for a lock: at most what [Begin] was told, and
 // at most 2/5 of the time that is left. PostgreSQL applies lock_timeout to each wait of a statement. If
 // another session also waits for the row, the statement waits twice. So the server ends both waits in time, and
@@ -173,7 +161,8 @@ func renew(ctx context.Context, connected bool) bool {
 // a row lock for at most lockWait, or until shortly before the end of ctx if lockWait is 0: see [LockWait].
 //
 // From now on the operation continues for 100 ms after its caller has left, and for 25 ms after a deadline
-// that left less than 50 ms. If the time limit leaves less than 25 ms, the first Begin gives it 25 ms.
+// that left less than 50 ms. If less than 25 ms are left, the first Begin gives it 25 ms: they may end later than
+// the caller's deadline would allow otherwise, but not after that deadline.
 //
 // If ctx has ended, or its caller has left, Begin returns the error of an operation that was not sent.
 func Begin(ctx context.Context, fresh bool, lockWait, queueWait time.Duration) error {
@@ -201,8 +190,11 @@ func (c *Context) begin(fresh bool, lockWait, queueWait time.Duration) bool {
 			c.due = c.within(time.Now(), c.timeout) // expire goes by it
 		}
 	}
-	if least := c.within(time.Now(), deadlineDelay); least.After(c.due) && !c.leastGranted {
+	if least := time.Now().Add(deadlineDelay); least.After(c.due) && !c.leastGranted {
 		c.due, c.leastGranted = least, true // expire goes by it
+		if c.end.Before(least) && !c.end.IsZero() {
+			c.end = least
+		}
 	}
 	return true
 }

@@ -83,6 +83,17 @@ func Due(ctx context.Context) (due time.Time, short bool) {
 	return due, short
 }
 
+// Began returns when the time of ctx's operation began: as long before its end as the time limit. It moves when the
+// operation gets more time. Began returns the zero time if ctx has no time limit.
+func Began(ctx context.Context) (began time.Time) {
+	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		began = c.due.Add(-c.timeout)
+	}
+	return began
+}
+
 // ShortDeadline returns an error that matches [limiter.ErrCanceled] if the caller's deadline leaves the
 // operation of ctx less than its time limit. Otherwise it returns nil.
 func ShortDeadline(ctx context.Context) error {
