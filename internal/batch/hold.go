@@ -23,7 +23,7 @@ type Hold struct {
 	came   time.Time
 	waited bool        // for its keys
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
-	begun  bool        // its statement may have been sent
+	sent   bool        // its statement may have been sent
 }
 
 // Waited reports whether the store answered others while the Hold waited for its keys or, until Begin is called, for
@@ -115,7 +115,7 @@ func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) er
 	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
 	err := opcontext.Begin(ctx, fresh, lockWait, math.MaxInt64) // what LockWait allows
-	h.begun = err == nil
+	h.sent = err == nil
 	return err
 }
 
@@ -126,7 +126,7 @@ func (h *Hold) End(answered bool) {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
-		q.record(h.begun, answered)
+		q.record(h.sent, answered)
 		q.mu.Lock()
 		k := q.keys[idOf(&h.ops[i])]
 		if start := q.free(k, answered); start != nil {
