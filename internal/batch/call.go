@@ -24,12 +24,12 @@ type Call struct {
 	err     error
 
 	ctx      context.Context
-	answered chan bool // gets true when the call is finished; nil if the caller itself sends the call
-	finished bool      // its outcome is known
-	sent     bool      // the operation may have been carried out
-	left     bool      // the caller has left, and the call must not be sent any more
-	busy     bool      // the store was not at fault when the caller left
-	came     time.Time
+	answered chan bool     // gets true when the call is finished; nil if the caller itself sends the call
+	finished bool          // its outcome is known
+	sent     bool          // the operation may have been carried out
+	left     bool          // the caller has left, and the call must not be sent any more
+	busy     bool          // the store was not at fault when the caller left
+	came     int64         // when, after the epoch
 	retried  bool          // failed together with others, and is sent once more
 	renewed  bool          // has got its full time again, when it was sent after others
 	ownWait  time.Duration // how long its caller's own statement has waited in vain
@@ -47,7 +47,7 @@ var calls = sync.Pool{New: func() any { return new(Call) }}
 // newCall returns a Call that comes now.
 func newCall(ctx context.Context, op *limiter.Op) *Call {
 	c := calls.Get().(*Call)
-	c.ctx, c.Op, c.came = ctx, *op, time.Now()
+	c.ctx, c.Op, c.came = ctx, *op, int64(time.Since(epoch))
 	return c
 }
 

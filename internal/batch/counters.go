@@ -2,6 +2,7 @@ package batch
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -11,11 +12,15 @@ import (
 type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
 
-	outcomes outcomes
+	answered atomic.Int64 // when the store last answered a statement
 }
 
+// epoch is the time from which others are counted. It is long before the process began, so that 0 means never, also
+// in a testing/synctest bubble, which begins in 2000.
+var epoch = time.Now().Add(-1 << 60)
+
 // Answered notes that the store has answered a statement, or committed. An error is no answer.
-func (c *Counters) Answered() { c.outcomes.record(true) }
+func (c *Counters) Answered() { c.answered.Store(int64(time.Since(epoch))) }
 
 // Sent counts a statement for so many rows and operations.
 func (c *Counters) Sent(rows, units int) {

@@ -20,7 +20,7 @@ func (q *Queue) InFlight() (all, shared, single, slow int) {
 }
 
 // Silent reports whether the store has answered no statement.
-func (c *Counters) Silent() bool { return c.outcomes.answered.IsZero() }
+func (c *Counters) Silent() bool { return c.answered.Load() == 0 }
 
 // LockError is the error of a Lock with this context that waited for others, and then too long for its row.
 func LockError(ctx context.Context, err error) error {

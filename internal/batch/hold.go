@@ -20,7 +20,7 @@ type Hold struct {
 	ops    []limiter.Op
 	renew  bool
 	ctx    context.Context
-	came   time.Time
+	came   int64       // after the epoch
 	waited bool        // for its keys
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
 	sent   bool        // its statement may have been sent
@@ -44,7 +44,7 @@ func (h *Hold) Waited() bool {
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
-	h := &Hold{queues: queues, ops: ops, renew: renew, ctx: ctx, came: time.Now()}
+	h := &Hold{queues: queues, ops: ops, renew: renew, ctx: ctx, came: int64(time.Since(epoch))}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
@@ -126,10 +126,9 @@ func (h *Hold) End(answered bool) {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
-		q.record(h.sent, answered)
 		q.mu.Lock()
 		k := q.keys[idOf(&h.ops[i])]
-		if start := q.free(k, answered); start != nil {
+		if start := q.free(k, h.sent, answered); start != nil {
 			go q.lead(start)
 		}
 		if i == len(h.queues)-1 { // it has a slot

@@ -131,6 +131,17 @@ func TestHoldTime(t *testing.T) {
 			h.End(err == nil)
 		}
 	})
+	sub(t, "is the store's fault if statements of one table only failed", func(t *testing.T, s *sender, q *queue) {
+		other, ctx := open(s, q.config), limited(t.Context(), t, timeout)
+		s.before = failing(limiter.ErrNotApplied, func(sent []*batch.Group) bool { return sent[0].Op().Key == "locked" })
+		h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue, other.Queue}, takes("k l"), true)
+		testenv.Must(t, err)
+		ask(t.Context(), other, take("x", 1)).want(t, "took")
+		testenv.Equal(t, h.Waited(), true, "it waited while others were answered")
+		ask(t.Context(), q, take("locked", 1)).want(t, "not applied")
+		testenv.Equal(t, h.Waited(), false, "it waited, and the first table only failed")
+		h.End(false)
+	})
 	sub(t, "lasts as long as a connection is being made", func(t *testing.T, _ *sender, q *queue) {
 		ask(t.Context(), q, take("k", 1))
 		dialing := &opcontext.Deadlines{Dialing: func() bool { return true }}

@@ -195,22 +195,19 @@ func (q *Queue) drop(k *keyQueue) {
 	}
 }
 
-// record notes whether the store answered a statement, if it was sent.
-func (q *Queue) record(sent, answered bool) {
-	if sent {
-		q.outcomes.record(answered)
-	}
-	if sent && answered {
-		q.config.Counters.Answered()
-	}
-}
-
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
-// reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
-func (q *Queue) free(k *keyQueue, answered bool) *line {
+// reports whether the store answered the statement, if it was sent. It returns what [Queue.enqueue] returns.
+func (q *Queue) free(k *keyQueue, sent, answered bool) *line {
 	k.inFlight, k.unsent = false, nil
-	if answered && k.slow {
-		q.clearSlow(k)
+	switch now := int64(time.Since(epoch)); {
+	case answered:
+		q.answered.Store(now)
+		q.config.Counters.answered.Store(now)
+		if k.slow {
+			q.clearSlow(k)
+		}
+	case sent:
+		q.failed.Store(now)
 	}
 	switch {
 	case len(k.waiting) > 0 && q.next(k):

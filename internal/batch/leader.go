@@ -107,7 +107,6 @@ func (q *Queue) complete(st *Statement, err error) {
 	retry := err != nil && !st.unsent.Load() && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
 	locked := err != nil && st.isLocked(err) && len(st.Groups) == 1
 	var start []*line
-	q.record(!st.unsent.Load(), err == nil)
 	q.mu.Lock()
 	for _, g := range st.Groups {
 		k := g.key
@@ -141,7 +140,7 @@ func (q *Queue) complete(st *Statement, err error) {
 		if len(back) > 0 {
 			k.putBack(back, q.config.Merges)
 		}
-		if line := q.free(k, err == nil); line != nil {
+		if line := q.free(k, !st.unsent.Load(), err == nil); line != nil {
 			start = append(start, line)
 		}
 	}

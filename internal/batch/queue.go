@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -72,7 +73,8 @@ type Queue struct {
 
 	remembered []*keyQueue  // the slow keys
 	statements []*Statement // those in flight
-	outcomes   outcomes     // of its statements
+	answered   atomic.Int64 // when the store last answered a statement, after the epoch
+	failed     atomic.Int64 // when a statement last failed after it was sent
 	relieving  bool         // a timer will call relieveLater
 }
 
@@ -171,7 +173,21 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 	return Unsent(c.ctx, c.busy)
 }
 
-// othersAnswered is [othersAnswered] for a call in the queue.
+// othersAnswered reports whether the store has answered others since an operation came, while it waited in the queues
+// or for a connection. Then the store is not at fault if the time of the operation, ctx, ends. While a connection
+// is being made, ctx may last longer than the time limit: then only its last part counts, as long as the limit.
+// If statements of a queue have only failed, its table may be locked, and answers elsewhere do not count.
+func othersAnswered(ctx context.Context, came int64, queues ...*Queue) bool {
+	came = max(came, int64(opcontext.Began(ctx).Sub(epoch)))
+	for _, q := range queues {
+		if q.failed.Load() >= came && q.answered.Load() < came {
+			return false
+		}
+	}
+	return queues[0].config.Counters.answered.Load() >= came
+}
+
+// othersAnswered is othersAnswered for a call in the queue.
 func (q *Queue) othersAnswered(c *Call) bool {
 	if c.hold != nil {
 		return othersAnswered(c.ctx, c.came, c.hold.queues...)

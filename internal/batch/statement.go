@@ -92,7 +92,7 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
 		opcontext.Connected(ctx, fresh)
-		if q.othersAnswered(st.own) {
+		if q.config.Counters.answered.Load() >= st.own.came { // others had the connections
 			opcontext.Renew(ctx)
 		}
 	} else {
@@ -209,8 +209,7 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		q.release(slot)
 		return q.wait(c, k)
 	}
-	q.record(c.sent, err == nil)
-	if start := q.free(k, err == nil); start != nil {
+	if start := q.free(k, c.sent, err == nil); start != nil {
 		go q.lead(start)
 	}
 	q.release(slot)

@@ -1,6 +1,7 @@
 package batch_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -60,14 +61,16 @@ func TestTimeLimit(t *testing.T) {
 
 func TestTimeLimitWithoutAConnection(t *testing.T) {
 	for name, c := range map[string]struct {
-		hold, dialing, others bool
-		want                  string
+		hold, dialing bool
+		others        time.Duration // when the store answers others; 0: never
+		want          string
 	}{
-		"behind a take":             {want: "not applied"},
-		"behind a Hold":             {hold: true, want: "not applied"},
-		"behind a Hold, and others": {hold: true, others: true, want: "not applied+busy"},
-		"while others are answered": {others: true, want: "not applied+busy"},
-		"while none can be made":    {others: true, dialing: true, want: "not applied"},
+		"behind a take":              {want: "not applied"},
+		"behind a Hold":              {hold: true, want: "not applied"},
+		"behind a Hold, and others":  {hold: true, others: 1, want: "not applied+busy"},
+		"while others are answered":  {others: 1, want: "not applied+busy"},
+		"while none can be made":     {others: 1, dialing: true, want: "not applied"},
+		"while a second one is made": {others: 2950 * ms, dialing: true, want: "not applied+busy"},
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
 			q.config.Deadlines.Dialing = func() bool { return c.dialing }
@@ -75,15 +78,13 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 			if c.hold {
 				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
 				testenv.Must(t, err)
-				defer func() { testenv.Equal(t, h.Waited(), c.others); h.End(false) }()
+				defer func() { testenv.Equal(t, h.Waited(), c.others > 0); h.End(false) }()
 			} else {
 				defer ask(t.Context(), q, within(2*time.Second, "k")).want(t, c.want)
 			}
 			defer ask(t.Context(), q, within(100*ms, "short")).want(t, c.want)
 			behind := ask(t.Context(), q, take("k", 1))
-			if c.others {
-				s.counters.Answered() // in another table
-			}
+			time.AfterFunc(cmp.Or(c.others, time.Hour), s.counters.Answered) // in another table
 			unsent, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("z"), true)
 			testenv.Must(t, err)
 			unsent.End(false)
@@ -140,10 +141,8 @@ func TestCounters(t *testing.T) {
 		keys string
 		want limiter.StoreStats
 	}{
-		"takes of one key": {"a a a a", limiter.StoreStats{Statements: 2, Rows: 2, Units: 4}},
-		"takes that failed because of another one": {
-			"d e c a", limiter.StoreStats{Statements: 5, Rows: 6, Units: 6, Retries: 2},
-		},
+		"takes of one key":                         {"a a a a", limiter.StoreStats{Statements: 2, Rows: 2, Units: 4}},
+		"takes that failed because of another one": {"d e c a", limiter.StoreStats{Statements: 5, Rows: 6, Units: 6, Retries: 2}},
 	} {
 		sub(t, name, func(t *testing.T, s *sender, q *queue) {
 			s.dial, s.before = 10*ms, failing(limiter.ErrNotApplied, together)

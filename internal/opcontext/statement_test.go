@@ -37,52 +37,32 @@ func TestCallsThatMoveTheEnd(t *testing.T) {
 		want              time.Duration
 		by                error // why the caller ended it; nil: the time limit did
 	}{
-		"a connection that was there": {timeout: 250 * ms, calls: []call{{100 * ms, early}}, want: 250 * ms},
-		"a statement on a connection that was made before": {
-			timeout: 250 * ms, calls: []call{{100 * ms, connected}, {200 * ms, fresh}}, want: 350 * ms,
-		},
-		"connected twice": {timeout: 250 * ms, calls: []call{{100 * ms, connected}, {200 * ms, connected}}, want: 350 * ms},
+		"a connection that was there":                      {timeout: 250 * ms, calls: []call{{100 * ms, early}}, want: 250 * ms},
+		"a statement on a connection that was made before": {timeout: 250 * ms, calls: []call{{100 * ms, connected}, {200 * ms, fresh}}, want: 350 * ms},
+		"connected twice":                                  {timeout: 250 * ms, calls: []call{{100 * ms, connected}, {200 * ms, connected}}, want: 350 * ms},
 		"unsent, and a connection is being made": {
 			timeout: 250 * ms, dialing: true, calls: []call{{200 * ms, unsent}}, want: 3200 * ms, // renewed until 450 ms, and then DialTimeout less the time limit
 		},
-		"unsent, with a connection": {
-			timeout: 250 * ms, dialing: true, calls: []call{{100 * ms, connected}, {200 * ms, unsent}}, want: 450 * ms,
-		},
-		"renewed after the first statement had its least time": {
-			timeout: 10 * ms, calls: []call{{0, begins(0)}, {ms, renew}}, want: 25 * ms,
-		},
-		"two statements have the least time once": {
-			timeout: 10 * ms, calls: []call{{5 * ms, begins(0)}, {25 * ms, begins(0)}}, want: 30 * ms,
-		},
-		"two statements beyond a near deadline": {
-			timeout: 10 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}, {25 * ms, begins(0)}}, want: 30 * ms,
-		},
-		"renewed beyond a near deadline": {
-			timeout: 30 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}, {6 * ms, renew}}, want: 36 * ms, by: near,
-		},
-		"the caller leaves during a statement": {
-			timeout: 250 * ms, calls: []call{{20 * ms, begins(0)}, {50 * ms, nil}}, want: 150 * ms, by: context.Canceled,
-		},
-		"the caller leaves shortly before the end": {
-			timeout: 250 * ms, calls: []call{{20 * ms, begins(0)}, {200 * ms, nil}}, want: 250 * ms, by: context.Canceled,
-		},
-		"the caller leaves before a near deadline": {
-			timeout: time.Second, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}, {10 * ms, nil}}, want: 65 * ms, by: context.Canceled,
-		},
+		"unsent, with a connection":                            {timeout: 250 * ms, dialing: true, calls: []call{{100 * ms, connected}, {200 * ms, unsent}}, want: 450 * ms},
+		"renewed after the first statement had its least time": {timeout: 10 * ms, calls: []call{{0, begins(0)}, {ms, renew}}, want: 25 * ms},
+		"two statements have the least time once":              {timeout: 10 * ms, calls: []call{{5 * ms, begins(0)}, {25 * ms, begins(0)}}, want: 30 * ms},
+		"two statements beyond a near deadline":                {timeout: 10 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}, {25 * ms, begins(0)}}, want: 30 * ms},
+		"renewed beyond a near deadline":                       {timeout: 30 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}, {6 * ms, renew}}, want: 36 * ms, by: near},
+		"the caller leaves during a statement":                 {timeout: 250 * ms, calls: []call{{20 * ms, begins(0)}, {50 * ms, nil}}, want: 150 * ms, by: context.Canceled},
+		"the caller leaves shortly before the end":             {timeout: 250 * ms, calls: []call{{20 * ms, begins(0)}, {200 * ms, nil}}, want: 250 * ms, by: context.Canceled},
+		"the caller leaves before a near deadline":             {timeout: time.Second, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}, {10 * ms, nil}}, want: 65 * ms, by: context.Canceled},
 
-		"sent 1 ms before the deadline":       {timeout: time.Second, deadline: ms, calls: []call{{0, begins(0)}}, want: 26 * ms, by: near},
-		"a near deadline":                     {timeout: time.Second, deadline: 40 * ms, calls: []call{{19 * ms, begins(0)}}, want: 65 * ms, by: near},
-		"the last near deadline":              {timeout: time.Second, deadline: 50*ms - 1, calls: []call{{0, begins(0)}}, want: 75*ms - 1, by: near},
-		"the first deadline that is not near": {timeout: time.Second, deadline: 50 * ms, calls: []call{{0, begins(0)}}, want: 25 * ms, by: near},
-		"a deadline within the time limit":    {timeout: time.Second, deadline: 400 * ms, calls: []call{{100 * ms, begins(0)}}, want: 300 * ms, by: near},
-		"sent 10 ms before the end that a deadline sets": {
-			timeout: time.Second, deadline: 400 * ms, calls: []call{{290 * ms, begins(0)}}, want: 315 * ms, by: near,
-		},
-		"a time limit within a near deadline":    {timeout: 10 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}}, want: 30 * ms},
-		"a time limit beyond half of a deadline": {timeout: 30 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}}, want: 35 * ms, by: near},
-		"the shortest time limit":                {timeout: ms, deadline: time.Second, calls: []call{{0, begins(0)}}, want: 25 * ms},
-		"sent early in a short time limit":       {timeout: 25 * ms, deadline: time.Second, calls: []call{{ms, begins(0)}}, want: 26 * ms},
-		"sent 10 ms before the end":              {timeout: 250 * ms, deadline: time.Second, calls: []call{{240 * ms, begins(0)}}, want: 265 * ms},
+		"sent 1 ms before the deadline":                  {timeout: time.Second, deadline: ms, calls: []call{{0, begins(0)}}, want: 26 * ms, by: near},
+		"a near deadline":                                {timeout: time.Second, deadline: 40 * ms, calls: []call{{19 * ms, begins(0)}}, want: 65 * ms, by: near},
+		"the last near deadline":                         {timeout: time.Second, deadline: 50*ms - 1, calls: []call{{0, begins(0)}}, want: 75*ms - 1, by: near},
+		"the first deadline that is not near":            {timeout: time.Second, deadline: 50 * ms, calls: []call{{0, begins(0)}}, want: 25 * ms, by: near},
+		"a deadline within the time limit":               {timeout: time.Second, deadline: 400 * ms, calls: []call{{100 * ms, begins(0)}}, want: 300 * ms, by: near},
+		"sent 10 ms before the end that a deadline sets": {timeout: time.Second, deadline: 400 * ms, calls: []call{{290 * ms, begins(0)}}, want: 315 * ms, by: near},
+		"a time limit within a near deadline":            {timeout: 10 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}}, want: 30 * ms},
+		"a time limit beyond half of a deadline":         {timeout: 30 * ms, deadline: 40 * ms, calls: []call{{5 * ms, begins(0)}}, want: 35 * ms, by: near},
+		"the shortest time limit":                        {timeout: ms, deadline: time.Second, calls: []call{{0, begins(0)}}, want: 25 * ms},
+		"sent early in a short time limit":               {timeout: 25 * ms, deadline: time.Second, calls: []call{{ms, begins(0)}}, want: 26 * ms},
+		"sent 10 ms before the end":                      {timeout: 250 * ms, deadline: time.Second, calls: []call{{240 * ms, begins(0)}}, want: 265 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
