@@ -148,7 +148,9 @@ func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
 		q.mu.Unlock()
 		return err
 	}
-	q.setSlow(k)
+	if !k.slow {
+		q.setSlow(k)
+	}
 	c := newCall(ctx, op)
 	c.LocksOnly = true
 	k.push(c, q.config.Merges)

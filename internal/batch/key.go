@@ -36,7 +36,7 @@ type keyQueue struct {
 
 	slow     bool      // the last statement waited too long for its row: see slow.go
 	failFast error     // the error of the last statement, if it waited as long as it could
-	asked    time.Time // when the last statement ended in vain, or the last Lock began
+	asked    time.Time // when a statement last found the row locked
 }
 
 // push adds a call to the queue. A Hold is no unit of a row, whatever its operation is.

@@ -205,10 +205,11 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 }
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if a statement of its key
-// was sent, if the key is slow, or if the store answered others.
+// was sent, if one found its row locked in the time of the call, or if the store answered others.
 func (q *Queue) leave(c *Call, k *keyQueue) {
 	sent := k.inFlight && (k.unsent == nil || !k.unsent.Load())
-	c.left, c.busy = true, sent || k.slow || q.othersAnswered(c)
+	locked := k.slow && !k.asked.Before(opcontext.Began(c.ctx))
+	c.left, c.busy = true, sent || locked || q.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
 	}

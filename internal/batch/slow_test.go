@@ -186,6 +186,12 @@ func TestSlowKeysEnd(t *testing.T) {
 		ask(t.Context(), q, take("y", 1)).wait()
 		want(1)
 	})
+	slowly(t, "are the store's fault once that is silent", func(t *testing.T, s *sender, q *queue) {
+		ask(t.Context(), q, take("x", 1)).wait()
+		<-time.After(timeout)
+		s.connect = func(ctx context.Context) error { return pause(ctx, time.Hour, limiter.ErrNotApplied) }
+		ask(t.Context(), q, take("x", 1)).want(t, "not applied")
+	})
 	slowly(t, "are not forgotten while calls wait", func(t *testing.T, s *sender, q *queue) {
 		w, y := within(5*time.Second, "w"), within(5*time.Second, "y")
 		ask(t.Context(), q, w) // has the slot
