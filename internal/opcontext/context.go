@@ -161,8 +161,9 @@ func renew(ctx context.Context, connected bool) bool {
 // a row lock for at most lockWait, or until shortly before the end of ctx if lockWait is 0: see [LockWait].
 //
 // From now on the operation continues for 100 ms after its caller has left, and for 25 ms after a deadline
-// that left less than 50 ms. If less than 25 ms are left, the first Begin gives it 25 ms: they may end later than
-// the caller's deadline would allow otherwise, but not after that deadline.
+// that left less than 50 ms. If less than 25 ms are left, the first Begin gives it 25 ms. If the caller's deadline
+// sets the end, it gives up to 50 ms, half of the time between that end and the deadline: a statement that is cut
+// off costs the connection, and all callers behind it the time to make another one.
 //
 // If ctx has ended, or its caller has left, Begin returns the error of an operation that was not sent.
 func Begin(ctx context.Context, fresh bool, lockWait, queueWait time.Duration) error {
@@ -190,7 +191,11 @@ func (c *Context) begin(fresh bool, lockWait, queueWait time.Duration) bool {
 			c.due = c.within(time.Now(), c.timeout) // expire goes by it
 		}
 	}
-	if least := time.Now().Add(deadlineDelay); least.After(c.due) && !c.leastGranted {
+	delay := deadlineDelay
+	if deadline, ok := c.Context.Deadline(); ok && c.due.Equal(c.end) {
+		delay = max(delay, deadline.Sub(c.end)/2)
+	}
+	if least := time.Now().Add(delay); least.After(c.due) && !c.leastGranted {
 		c.due, c.leastGranted = least, true // expire goes by it
 		if c.end.Before(least) && !c.end.IsZero() {
 			c.end = least
