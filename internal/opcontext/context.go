@@ -162,8 +162,8 @@ func renew(ctx context.Context, connected bool) bool {
 //
 // From now on the operation continues for 100 ms after its caller has left, and for 25 ms after a deadline
 // that left less than 50 ms. If less than 25 ms are left, the first Begin gives it 25 ms. If the caller's deadline
-// sets the end, it gives up to 50 ms, half of the time between that end and the deadline: a statement that is cut
-// off costs the connection, and all callers behind it the time to make another one.
+// sets the end, it gives up to 50 ms, half of the time between that end and the deadline. A statement that is cut
+// off would cost the connection, and those behind it the time to make another one.
 //
 // If ctx has ended, or its caller has left, Begin returns the error of an operation that was not sent.
 func Begin(ctx context.Context, fresh bool, lockWait, queueWait time.Duration) error {
