@@ -208,7 +208,7 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 // was sent, if one found its row locked in the time of the call, or if the store answered others.
 func (q *Queue) leave(c *Call, k *keyQueue) {
 	sent := k.inFlight && (k.unsent == nil || !k.unsent.Load())
-	locked := k.slow && !k.asked.Before(opcontext.Began(c.ctx))
+	locked := !k.asked.Before(opcontext.Began(c.ctx))
 	c.left, c.busy = true, sent || locked || q.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)

@@ -187,10 +187,11 @@ func TestSlowKeysEnd(t *testing.T) {
 		want(1)
 	})
 	slowly(t, "are the store's fault once that is silent", func(t *testing.T, s *sender, q *queue) {
-		ask(t.Context(), q, take("x", 1)).wait()
+		op := take("x", 1)
+		ask(t.Context(), q, within(60*ms, "x")).wait()
 		<-time.After(timeout)
 		s.connect = func(ctx context.Context) error { return pause(ctx, time.Hour, limiter.ErrNotApplied) }
-		ask(t.Context(), q, take("x", 1)).want(t, "not applied")
+		wantError(t, q.Lock(limited(t.Context(), t, timeout), &op), "not applied")
 	})
 	slowly(t, "are not forgotten while calls wait", func(t *testing.T, s *sender, q *queue) {
 		w, y := within(5*time.Second, "w"), within(5*time.Second, "y")
