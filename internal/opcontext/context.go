@@ -192,14 +192,11 @@ func (c *Context) begin(fresh bool, lockWait, queueWait time.Duration) bool {
 		}
 	}
 	delay := deadlineDelay
-	if deadline, ok := c.Context.Deadline(); ok && c.due.Equal(c.end) {
+	if deadline, _ := c.Context.Deadline(); c.due.Equal(c.end) {
 		delay = max(delay, deadline.Sub(c.end)/2)
 	}
 	if least := time.Now().Add(delay); least.After(c.due) && !c.leastGranted {
 		c.due, c.leastGranted = least, true // expire goes by it
-		if c.end.Before(least) && !c.end.IsZero() {
-			c.end = least
-		}
 	}
 	return true
 }

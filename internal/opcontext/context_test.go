@@ -97,6 +97,7 @@ func TestTimeLimit(t *testing.T) {
 					}
 					wait(ctx)
 					testenv.Equal(t, time.Since(begin), c.want, "after which time it ended")
+					testenv.Equal(t, opcontext.Began(ctx), begin.Add(c.want-c.timeout), "Began")
 					select {
 					case <-ctx.Done():
 					default:
