@@ -97,7 +97,7 @@ func TestTimeLimit(t *testing.T) {
 					}
 					wait(ctx)
 					testenv.Equal(t, time.Since(begin), c.want, "after which time it ended")
-					testenv.Equal(t, opcontext.Began(ctx), begin.Add(c.want-c.timeout), "Began")
+					testenv.Equal(t, [2]time.Time{opcontext.Began(ctx), opcontext.Began(parent)}, [2]time.Time{begin.Add(c.want - c.timeout)}, "Began")
 					select {
 					case <-ctx.Done():
 					default:
