@@ -186,7 +186,7 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		q.config.Counters.Queued.Add(-1)
 	}
 	q.mu.Lock()
-	if !c.sent && c.ctx.Err() != nil && q.othersAnswered(c) { // whatever the store says
+	if !c.sent && c.ctx.Err() != nil && q.othersAnswered(c) { // they used up its time
 		err = Unsent(c.ctx, true)
 	}
 	slot := st.from
