@@ -38,9 +38,9 @@ var (
 	// behind one that did, fails with [ErrNotApplied] alone. So does one whose kind of limit only had failures.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
-	// do those whose row was written meanwhile, or less than 100 ms before. The rest fail with [ErrNotApplied]. On Citus, or
-	// if transactions change the row in turn, they may fail with [ErrOutcomeUnknown]. A failure policy
-	// applies to these two: see [FailOpen].
+	// do those whose row was written meanwhile, or less than 100 ms before. The rest fail with
+	// [ErrNotApplied]. On Citus, or if transactions change the row in turn, they may fail with
+	// [ErrOutcomeUnknown]. A failure policy applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown means that the store failed after the operation may have reached it. The

@@ -15,8 +15,8 @@ type Counters struct {
 	answered atomic.Int64 // when the store last answered a statement
 }
 
-// epoch is the time from which others are counted. It is long before the process began, so that 0 means never, also
-// in a testing/synctest bubble, which begins in 2000.
+// epoch is where this package's times begin. It is long before the process began, so that 0 means never, also in a
+// testing/synctest bubble, which begins in 2000.
 var epoch = time.Now().Add(-1 << 60)
 
 // Answered notes that the store has answered a statement, or committed. An error is no answer.
