@@ -202,7 +202,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 		}
 	}
 	if err != nil {
-		if h.Waited() && ctx.Err() != nil {
+		if h.Busy() && ctx.Err() != nil {
 			err = batch.Unsent(ctx, true)
 		}
 		return false, h.Waited(), err

@@ -150,12 +150,7 @@ func TestFailedAfterUndecided(t *testing.T) {
 	apart(t, "is not sent once more", 4, 99, func(t *testing.T, s *sender, q *queue) {
 		n := 0
 		s.undecided = func([]*batch.Group, *batch.Call) bool { return n == 3 }
-		s.before = func(context.Context, []*batch.Group) error {
-			if n++; n == 2 || n >= 4 {
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
+		s.before = failing(limiter.ErrNotApplied, func([]*batch.Group) bool { n++; return n == 2 || n >= 4 })
 		ask(t.Context(), q, take("k", 1))
 		ask(t.Context(), q, takes("k k")...).want(t, "2 not applied")
 		s.wantSent(t, "k, k*2, k*2, k*2")

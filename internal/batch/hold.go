@@ -21,19 +21,17 @@ type Hold struct {
 	renew  bool
 	ctx    context.Context
 	came   int64       // after the epoch
-	waited bool        // for its keys
-	unsent atomic.Bool // it has all keys, and Begin was not called yet
+	waited bool        // the store answered others while it waited for its keys
+	unsent atomic.Bool // Begin was not called yet
 	sent   bool        // its statement may have been sent
 }
 
-// Waited reports whether the store answered others while the Hold waited for its keys or, until Begin is called, for
-// a connection: then the store is not at fault if the time ends.
-func (h *Hold) Waited() bool {
-	if !h.unsent.Load() {
-		return h.waited
-	}
-	return othersAnswered(h.ctx, h.came, h.queues...)
-}
+// Waited reports whether the store answered others while the Hold waited for its keys.
+func (h *Hold) Waited() bool { return h.waited }
+
+// Busy reports whether the store has answered others while the Hold waited for its keys or for a connection. If the
+// time ends before its statement is sent, the store is not at fault then.
+func (h *Hold) Busy() bool { return othersAnswered(h.ctx, h.came, h.queues...) }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
 // statements for single keys. Each op is of the queue with its index, and the ops are in the order of
@@ -45,17 +43,16 @@ func (h *Hold) Waited() bool {
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
 	h := &Hold{queues: queues, ops: ops, renew: renew, ctx: ctx, came: int64(time.Since(epoch))}
+	h.unsent.Store(true)
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
 		h.waited = h.waited || waited
 		if err != nil {
-			h.counter().Add(-int64(len(ops)))
 			return h, err
 		}
 		h.Held++
 	}
-	h.unsent.Store(true)
 	return h, nil
 }
 
@@ -109,7 +106,7 @@ func (q *Queue) grant(k *keyQueue) {
 // that in the queue of all processes, until little time is left. Meanwhile its keys and its slot stay taken. It may
 // renew the time of the Hold: see [HoldAll].
 func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
-	if h.Waited() && h.renew {
+	if h.Busy() && h.renew {
 		opcontext.Renew(ctx)
 	}
 	h.unsent.Store(false)

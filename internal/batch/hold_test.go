@@ -131,18 +131,19 @@ func TestHoldTime(t *testing.T) {
 			h.End(err == nil)
 		}
 	})
-	sub(t, "is the store's fault if statements of one table only failed", func(t *testing.T, s *sender, q *queue) {
-		queues := []*batch.Queue{q.Queue, open(s, q.config).Queue}
-		s.before = failing(limiter.ErrNotApplied, func(sent []*batch.Group) bool { return sent[0].Op().Key == "locked" })
-		unsent, err := batch.HoldAll(limited(t.Context(), t, time.Second), queues, takes("k m"), true)
-		testenv.Must(t, err)
-		time.AfterFunc(ms, func() { ask(t.Context(), q, take("locked", 1)).want(t, "not applied"); s.counters.Answered() })
-		behind, err := batch.HoldAll(limited(t.Context(), t, timeout), queues, takes("l m"), true)
-		wantError(t, err, "not applied")
-		testenv.Equal(t, unsent.Waited(), false, "it waited, and the first table only failed")
-		behind.End(false)
-		unsent.End(false)
-	})
+	for failed, busy := range map[error]bool{limiter.ErrNotApplied: false, limiter.ErrInvalid: true} {
+		sub(t, fmt.Sprint("is the store's fault if statements of one table only failed: ", failed), func(t *testing.T, s *sender, q *queue) {
+			queues := []*batch.Queue{q.Queue, open(s, q.config).Queue}
+			s.before = failing(failed, func(sent []*batch.Group) bool { return sent[0].Op().Key == "locked" })
+			unsent, err := batch.HoldAll(limited(t.Context(), t, time.Second), queues, takes("k m"), true)
+			testenv.Must(t, err)
+			time.AfterFunc(ms, func() { ask(t.Context(), q, take("locked", 1)).want(t, class(failed)); s.counters.Answered() })
+			behind, err := batch.HoldAll(limited(t.Context(), t, timeout), queues, takes("l m"), true)
+			testenv.Equal(t, class(err) == "not applied+busy", busy, "the error", err)
+			behind.End(false)
+			unsent.End(false)
+		})
+	}
 	sub(t, "lasts as long as a connection is being made", func(t *testing.T, _ *sender, q *queue) {
 		ask(t.Context(), q, take("k", 1))
 		dialing := &opcontext.Deadlines{Dialing: func() bool { return true }}
@@ -246,7 +247,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			h, err := batch.HoldAll(limited(ctx, t, timeout), queues, ops, true)
 			defer func() { h.End(err == nil) }()
 			if err != nil {
-				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Waited() || failed.Load() > before
+				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Busy() || failed.Load() > before
 				if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {
 					t.Errorf("seed %d: %v", seed, err)
 				}

@@ -204,10 +204,10 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 	return !c.left
 }
 
-// leave marks a call in the queue k whose caller does not wait any longer. The call is busy if a statement of its key
-// was sent, if one found its row locked in the time of the call, or if the store answered others.
+// leave marks a call in the queue k whose caller does not wait any longer. The call is busy if another statement of
+// its key was sent, if one found its row locked in the time of the call, or if the store answered others.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	sent := k.inFlight && (k.unsent == nil || !k.unsent.Load())
+	sent := !c.sent && k.inFlight && (k.unsent == nil || !k.unsent.Load())
 	locked := !k.asked.Before(opcontext.Began(c.ctx))
 	c.left, c.busy = true, sent || locked || q.othersAnswered(c)
 	if !c.sent && c.hold == nil {

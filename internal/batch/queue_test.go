@@ -139,11 +139,9 @@ func TestOperationsSideBySide(t *testing.T) {
 
 func TestKeyInALine(t *testing.T) {
 	apart(t, "leaves no place when it moves", 1, 2, func(t *testing.T, s *sender, q *queue) {
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if has("first")(groups) {
-				<-time.After(50 * ms)
-			}
-			return nil
+		delays := map[string]time.Duration{"first": 50 * ms}
+		s.before = func(ctx context.Context, groups []*batch.Group) error {
+			return pause(ctx, delays[groups[0].Op().Key], nil)
 		}
 		// One take of "moves" waits behind the first key. With a second one the key is
 		// hot and moves to the other line, and this line skips it.
@@ -205,11 +203,9 @@ func TestKeysTakeTurns(t *testing.T) {
 		s.wantSent(t, "x, b, a")
 	})
 	apart(t, "if one moves to the other line and back", 1, 2, func(t *testing.T, s *sender, q *queue) {
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if has("first")(groups) {
-				<-time.After(100 * ms)
-			}
-			return nil
+		delays := map[string]time.Duration{"first": 100 * ms}
+		s.before = func(ctx context.Context, groups []*batch.Group) error {
+			return pause(ctx, delays[groups[0].Op().Key], nil)
 		}
 		ask(t.Context(), q, takes("first moves b moves")...)
 		ask(t.Context(), q, takes("moves moves")...)

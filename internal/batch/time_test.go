@@ -76,9 +76,10 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 			q.config.Deadlines.Dialing = func() bool { return c.dialing }
 			s.connect = func(ctx context.Context) error { return pause(ctx, time.Hour, limiter.ErrNotApplied) }
 			if c.hold {
-				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("k"), true)
+				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, takes("m"), true)
 				testenv.Must(t, err)
-				defer func() { testenv.Equal(t, h.Waited(), c.others > 0); h.End(false) }()
+				waits := hold(t.Context(), q, within(time.Minute, "k"), take("m", 1)) // for m
+				defer func() { testenv.Equal(t, h.Busy(), c.others > 0); h.End(false); waits.release(t) }()
 			} else {
 				defer ask(t.Context(), q, within(2*time.Second, "k")).want(t, c.want)
 			}
