@@ -26,6 +26,18 @@ func (d *database) record(t *testing.T, schema, setting string) {
 		"INSERT INTO "+schema+".commits (mode) VALUES (current_setting('"+setting+"')); RETURN NULL;")
 }
 
+// conflict makes three takes of a key. The pool of the store must be stricter than READ COMMITTED: then its second
+// take conflicts with another one, and the store asks for READ COMMITTED from now on.
+func (d *database) conflict(t *testing.T, schema string, store *postgres.Store) {
+	t.Helper()
+	do(t, store, take(slow(9), "k", 1))
+	tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+	do(t, storeOn(t, tx, schema), take(slow(9), "k", 1))
+	answer := d.send(bounded(t), t, store, take(slow(9), "k", 1))
+	end(t, tx, true) // the other's snapshot is out of date
+	must(t, testenv.ErrorOf(answer()))
+}
+
 func TestReadCommitted(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, level := range []string{"repeatable read", "serializable"} {
@@ -33,13 +45,8 @@ func TestReadCommitted(t *testing.T) {
 				schema := d.schema(t)
 				d.record(t, schema, "transaction_isolation")
 				store := d.store(t, schema, isolated(level))
-				do(t, store, take(slow(5), "k", 1))
-				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-				do(t, storeOn(t, tx, schema), take(slow(5), "k", 1))
-				answer := d.send(bounded(t), t, store, take(slow(5), "k", 1))
-				end(t, tx, true) // the other's snapshot is out of date
-				must(t, testenv.ErrorOf(answer()))
-				do(t, store, take(slow(5), "k", 1))
+				d.conflict(t, schema, store)
+				do(t, store, take(slow(9), "k", 1))
 				got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
 				testenv.Equal(t, got, level+", read committed, read committed, read committed", "the takes were committed in")
 			})
@@ -59,11 +66,7 @@ func TestLostCommitIsUnknown(t *testing.T) {
 			of     func(*postgres.Store) limiter.Store
 		}{
 			{"a pool that asks for READ COMMITTED", isolated("repeatable read"), false, func(s *postgres.Store) limiter.Store {
-				each(16, func(int) { // until a conflict makes the store ask
-					for range 10 {
-						testenv.ErrorIs(t, testenv.ErrorOf(s.Do(t.Context(), take(slow(1000), "hot", 1))), nil)
-					}
-				})
+				d.conflict(t, schema, s)
 				return s
 			}},
 			{"a take under the lock, on a pool", few(1), false, under},
