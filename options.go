@@ -40,8 +40,8 @@ const DefaultTimeout = 250 * time.Millisecond
 // [ErrKeyBusy]. The same holds for a connection that is not made in time.
 //
 // If the context has a deadline, an operation ends 100 ms before it, or halfway if less than 200 ms are left, so that
-// the caller can still use the result. If it is sent late, it gets half of the rest, or 25 ms. If the end leaves less than
-// d, and the operation does not finish, the error is [ErrCanceled]. It also matches
+// the caller can still use the result. If it is sent late, it may get half of the rest, or 25 ms. If the end leaves less
+// than d, and the operation does not finish, the error is [ErrCanceled]. It also matches
 // [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy applies then,
 // because a client may have chosen the deadline, as gRPC clients do.
 //

@@ -182,9 +182,9 @@ func (d *allDecision) keyLocks(ctx context.Context) (sts []statement) {
 // limit cuts off its statement, the error matches ErrKeyBusy: others used up the time.
 func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, err error) {
 	d.locked = noRow
-	answered := false
+	ended := limiter.ErrNotApplied
 	h, err := batch.HoldAll(ctx, d.queues, d.ops, renew)
-	defer func() { h.End(answered) }()
+	defer func() { h.End(ended) }()
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
 		return false, h.Waited(), nil
@@ -213,7 +213,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 	if late && ctx.Err() != nil && limiter.StoreFailed(err) {
 		err = fmt.Errorf("%w: other processes kept locking the rows: %w", limiter.ErrKeyBusy, err)
 	}
-	answered = err == nil
+	ended = err
 	switch {
 	// If time is left, the clock of the server was stepped, which ends waits early, or the time was shared by
 	// several locks.
@@ -221,6 +221,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, e
 		d.locked, err = max(0, d.first), nil // if there is no first row, an insert waited
 	case isLocked(err): // others used up the time
 		err = rowsBusy(ctx)
+		ended = err
 	}
 	return true, h.Waited(), err
 }

@@ -182,7 +182,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 		"its next key": singleStatements + 1, // the last one waits for one of the others to end
 		"a slot":       singleStatements, "a connection": 0,
 	} {
-		for _, answered := range []bool{true, false} {
+		for _, failed := range []error{nil, limiter.ErrNotApplied} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app?pool_max_conns=16")
@@ -210,12 +210,12 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				decision.Go(func() {
 					_, err := s.DoAll(ctx, []limiter.Op{busy, op(fmt.Sprint("b", singleStatements), timeout)})
 					if !errors.Is(err, limiter.ErrNotApplied) || !limiter.StoreFailed(err) {
-						t.Errorf("waiting for %s, its first key answered %v: %v", where, answered, err)
+						t.Errorf("waiting for %s, its first key's error %v: %v", where, failed, err)
 					}
 				})
 				synctest.Wait()
 				<-time.After(timeout / 2)
-				held.End(answered)
+				held.End(failed)
 				decision.Wait()
 				stop()
 				all.Wait()
@@ -228,7 +228,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				if err != nil {
 					t.Errorf("waiting for %s: the keys are still held: %v", where, err)
 				}
-				again.End(true)
+				again.End(nil)
 			})
 		}
 	}

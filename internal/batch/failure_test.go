@@ -171,7 +171,7 @@ func TestFullTimeAgain(t *testing.T) {
 		ask(t.Context(), q, booking("y"))
 		last := ask(t.Context(), q, booking("k"))
 		<-time.After(150 * ms)
-		h.End(true)
+		h.End(nil)
 		last.want(t, "took")
 	})
 	sub(t, "behind a Hold that waited for another key", func(t *testing.T, s *sender, q *queue) {
@@ -203,6 +203,6 @@ func TestFullTimeAgain(t *testing.T) {
 		left.want(t, "canceled")
 		<-limited.Done()
 		testenv.Equal(t, time.Since(began), timeout, "the end of the Hold")
-		h.End(false)
+		h.End(limiter.ErrNotApplied)
 	})
 }

@@ -235,7 +235,7 @@ func hold(ctx context.Context, q *queue, ops ...limiter.Op) *holding {
 		defer opcontext.Stop(limited)
 		queues := slices.Repeat([]*batch.Queue{q.Queue}, len(ops))
 		if h.Hold, h.err = batch.HoldAll(limited, queues, ops, true); h.err != nil {
-			h.End(false)
+			h.End(limiter.ErrNotApplied)
 			return
 		}
 		h.err = h.Begin(limited, false, 0)
@@ -257,7 +257,7 @@ func (h *holding) release(t *testing.T) {
 	if h.all.Wait(); h.err != nil {
 		t.Fatalf("the Hold failed: %v", h.err)
 	}
-	h.End(true)
+	h.End(nil)
 }
 
 // lock calls Lock in a goroutine, within the time limit of op.

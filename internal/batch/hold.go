@@ -21,16 +21,16 @@ type Hold struct {
 	renew  bool
 	ctx    context.Context
 	came   int64       // after the epoch
-	waited bool        // the store answered others while it waited for its keys
-	unsent atomic.Bool // Begin was not called yet
+	waited bool        // the store answered others before it got a key
+	unsent atomic.Bool // it has all keys, and Begin was not called yet
 	sent   bool        // its statement may have been sent
 }
 
-// Waited reports whether the store answered others while the Hold waited for its keys.
+// Waited reports whether the store answered others before the Hold got a key for which it waited.
 func (h *Hold) Waited() bool { return h.waited }
 
-// Busy reports whether the store has answered others while the Hold waited for its keys or for a connection. If the
-// time ends before its statement is sent, the store is not at fault then.
+// Busy reports whether the store is not at fault if the time of the Hold ends now, before its statement is sent: it has
+// answered others meanwhile.
 func (h *Hold) Busy() bool { return othersAnswered(h.ctx, h.came, h.queues...) }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
@@ -43,16 +43,17 @@ func (h *Hold) Busy() bool { return othersAnswered(h.ctx, h.came, h.queues...) }
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
 	h := &Hold{queues: queues, ops: ops, renew: renew, ctx: ctx, came: int64(time.Since(epoch))}
-	h.unsent.Store(true)
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
 		h.waited = h.waited || waited
 		if err != nil {
+			h.counter().Add(-int64(len(ops)))
 			return h, err
 		}
 		h.Held++
 	}
+	h.unsent.Store(true)
 	return h, nil
 }
 
@@ -116,16 +117,16 @@ func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) er
 	return err
 }
 
-// End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports
-// whether the store answered the statement.
-func (h *Hold) End(answered bool) {
+// End releases the keys and the slot: calls that arrived meanwhile are sent next. err is the error of the statement, and
+// not nil if none was sent.
+func (h *Hold) End(err error) {
 	if h.unsent.Load() {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
 		q.mu.Lock()
 		k := q.keys[idOf(&h.ops[i])]
-		if start := q.free(k, h.sent, answered); start != nil {
+		if start := q.free(k, h.sent, err); start != nil {
 			go q.lead(start)
 		}
 		if i == len(h.queues)-1 { // it has a slot

@@ -27,7 +27,7 @@ func TestHold(t *testing.T) {
 		ask(t.Context(), q, take("other", 1)).want(t, "took")
 		testenv.Equal(t, h.Waited(), false, "a Hold of an idle key waited")
 		s.wantSent(t, "other")
-		h.End(true)
+		h.End(nil)
 		answers.want(t, "3 took")
 		s.wantSent(t, "other, k*3")
 	})
@@ -41,7 +41,7 @@ func TestHold(t *testing.T) {
 		testenv.Equal(t, holds.Waited(), true, "the Hold waited for the takes before it")
 		<-time.After(3 * s.takes)
 		s.wantSent(t, "k, k*2") // before the key is released
-		holds.End(true)
+		holds.End(nil)
 		after.want(t, "2 took")
 		next.release(t)
 	})
@@ -51,13 +51,13 @@ func TestHold(t *testing.T) {
 		first := hold(t.Context(), q, op)
 		holdTwo, holdThree := hold(t.Context(), q, two), hold(t.Context(), q, three)
 		ask(t.Context(), q, two)
-		first.End(true)
+		first.End(nil)
 		holdTwo.want(t, "")
 		ask(t.Context(), q, three)
-		holdTwo.End(true)
+		holdTwo.End(nil)
 		holdThree.want(t, "")
 		last := ask(t.Context(), q, takes("a b c")...) // c shares a statement with k
-		holdThree.End(true)
+		holdThree.End(nil)
 		last.want(t, "3 took")
 		testenv.Equal(t, float64(s.rows["k"].FullAt-s.rows["k"].At)/float64(perHour.Step()), 5, "what the takes of 2 and 3 charged")
 	})
@@ -71,7 +71,7 @@ func TestHold(t *testing.T) {
 		cancel()
 		leaves.want(t, "canceled")
 		timesOut.want(t, "not applied+busy")
-		first.End(false)
+		first.End(limiter.ErrNotApplied)
 		stays.release(t)
 	})
 	apart(t, "gets its key behind callers who have left", 4, 8, func(t *testing.T, s *sender, q *queue) {
@@ -85,7 +85,7 @@ func TestHold(t *testing.T) {
 		ask(t.Context(), q, op)
 		<-time.After(2 * s.takes)
 		s.wantSent(t, "a")
-		h.End(true)
+		h.End(nil)
 	})
 	// The calls behind a Hold whose time ended have waited for those that it waited for.
 	sub(t, "that times out leaves the time of the calls behind it", func(t *testing.T, s *sender, q *queue) {
@@ -128,7 +128,7 @@ func TestHoldTime(t *testing.T) {
 			}
 			<-limited.Done()
 			testenv.Equal(t, time.Since(began), max(ends, s.takes+pause), "its end: answered", answered, "renew", renew)
-			h.End(err == nil)
+			h.End(err)
 		}
 	})
 	for failed, busy := range map[error]bool{limiter.ErrNotApplied: false, limiter.ErrInvalid: true} {
@@ -140,8 +140,8 @@ func TestHoldTime(t *testing.T) {
 			time.AfterFunc(ms, func() { ask(t.Context(), q, take("locked", 1)).want(t, class(failed)); s.counters.Answered() })
 			behind, err := batch.HoldAll(limited(t.Context(), t, timeout), queues, takes("l m"), true)
 			testenv.Equal(t, class(err) == "not applied+busy", busy, "the error", err)
-			behind.End(false)
-			unsent.End(false)
+			behind.End(limiter.ErrNotApplied)
+			unsent.End(limiter.ErrNotApplied)
 		})
 	}
 	sub(t, "lasts as long as a connection is being made", func(t *testing.T, _ *sender, q *queue) {
@@ -150,7 +150,7 @@ func TestHoldTime(t *testing.T) {
 		limited, began := dialing.WithTimeout(t.Context(), timeout), time.Now()
 		h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue}, takes("k"), true)
 		testenv.Must(t, err)
-		h.End(false)
+		h.End(limiter.ErrNotApplied)
 		if <-limited.Done(); time.Since(began) < opcontext.DialTimeout {
 			t.Errorf("it waited %v for a connection, want %v", time.Since(began), opcontext.DialTimeout)
 		}
@@ -190,7 +190,7 @@ func TestHoldSlot(t *testing.T) {
 		began, h := time.Now(), hold(t.Context(), q, op)
 		h.want(t, "")
 		testenv.Equal(t, time.Since(began), s.dial+s.takes)
-		h.End(true)
+		h.End(nil)
 	})
 	apart(t, "of a key that it makes hot", 4, 2, func(t *testing.T, _ *sender, q *queue) {
 		ask(t.Context(), q, takes("x k")...)
@@ -198,14 +198,14 @@ func TestHoldSlot(t *testing.T) {
 		h.release(t)
 		testenv.Equal(t, h.Waited(), true, "the Hold waited for the take before it")
 	})
-	for answered, want := range map[bool]string{false: "2 unknown", true: "2 took"} {
-		apart(t, fmt.Sprint("whose next call gets its full time again if the store answered: ", answered), 4, 8, func(t *testing.T, s *sender, q *queue) {
+	for failed, want := range map[error]string{limiter.ErrNotApplied: "2 unknown", nil: "2 took"} {
+		apart(t, fmt.Sprint("whose next call gets its full time again after: ", failed), 4, 8, func(t *testing.T, s *sender, q *queue) {
 			h := hold(t.Context(), q, op)
 			behind := ask(t.Context(), q, op, booking("x")) // for the key, and for the slot
 			s.takes = 150 * ms
 			<-time.After(s.takes)
 			s.counters.Answered() // in another table
-			h.End(answered)
+			h.End(failed)
 			behind.want(t, want)
 		})
 	}
@@ -245,7 +245,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			before := failed.Load()
 			queues := slices.Repeat([]*batch.Queue{q.Queue}, len(ops))
 			h, err := batch.HoldAll(limited(ctx, t, timeout), queues, ops, true)
-			defer func() { h.End(err == nil) }()
+			defer func() { h.End(err) }()
 			if err != nil {
 				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Busy() || failed.Load() > before
 				if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {

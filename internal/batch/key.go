@@ -28,7 +28,7 @@ type keyQueue struct {
 	keyID
 	waiting  []*Call
 	inFlight bool
-	unsent   *atomic.Bool // true while the Statement or Hold that has the key has not begun; nil for a leader's statement
+	unsent   *atomic.Bool // true while the Statement or Hold in flight has not begun; nil for a leader's statement
 	mixed    bool         // the waiting calls are not units of one row
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil
@@ -195,18 +195,18 @@ func (q *Queue) drop(k *keyQueue) {
 	}
 }
 
-// free ends the statement of a key: calls that arrived meanwhile are sent next. answered reports whether the store
-// answered the statement, and failed whether it was sent in vain. It returns what [Queue.enqueue] returns.
-func (q *Queue) free(k *keyQueue, failed, answered bool) *line {
+// free ends the statement of a key with its error, if one was sent: calls that arrived meanwhile are sent next. It
+// returns what [Queue.enqueue] returns.
+func (q *Queue) free(k *keyQueue, sent bool, err error) *line {
 	k.inFlight, k.unsent = false, nil
 	switch now := int64(time.Since(epoch)); {
-	case answered:
+	case err == nil:
 		q.answered.Store(now)
 		q.config.Counters.answered.Store(now)
 		if k.slow {
 			q.clearSlow(k)
 		}
-	case failed:
+	case sent && limiter.StoreFailed(err):
 		q.failed.Store(now)
 	}
 	switch {

@@ -140,7 +140,7 @@ func (q *Queue) complete(st *Statement, err error) {
 		if len(back) > 0 {
 			k.putBack(back, q.config.Merges)
 		}
-		if line := q.free(k, !st.unsent.Load() && limiter.StoreFailed(err), err == nil); line != nil {
+		if line := q.free(k, !st.unsent.Load(), err); line != nil {
 			start = append(start, line)
 		}
 	}

@@ -167,7 +167,7 @@ func TestLeaveRightBeforeTheStatement(t *testing.T) {
 			case 0:
 				var h *batch.Hold
 				h, err = batch.HoldAll(leaves, []*batch.Queue{q.Queue}, []limiter.Op{op}, true)
-				h.End(err == nil)
+				h.End(err)
 				want = 1
 			case 1:
 				op.Kind = limiter.OpRefund

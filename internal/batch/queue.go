@@ -74,7 +74,7 @@ type Queue struct {
 	remembered []*keyQueue  // the slow keys
 	statements []*Statement // those in flight
 	answered   atomic.Int64 // when the store last answered a statement, after the epoch
-	failed     atomic.Int64 // when a statement last failed after it was sent
+	failed     atomic.Int64 // when the store last failed a statement that was sent
 	relieving  bool         // a timer will call relieveLater
 }
 

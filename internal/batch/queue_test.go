@@ -232,7 +232,7 @@ func TestKeysTakeTurns(t *testing.T) {
 		first.release(t)
 		h.want(t, "")
 		ask(t.Context(), q, takes("a b")...)
-		h.End(true)
+		h.End(nil)
 		last.want(t, "took")
 		s.wantSent(t, "a, b+k")
 	})

@@ -209,7 +209,7 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		q.release(slot)
 		return q.wait(c, k)
 	}
-	if start := q.free(k, err != nil && c.sent && limiter.StoreFailed(err), err == nil); start != nil {
+	if start := q.free(k, c.sent, err); start != nil {
 		go q.lead(start)
 	}
 	q.release(slot)
