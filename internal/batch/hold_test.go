@@ -131,7 +131,7 @@ func TestHoldTime(t *testing.T) {
 			h.End(err)
 		}
 	})
-	for failed, busy := range map[error]bool{limiter.ErrNotApplied: false, limiter.ErrInvalid: true} {
+	for failed, want := range map[error]string{limiter.ErrNotApplied: "not applied", limiter.ErrInvalid: "not applied+busy"} {
 		sub(t, fmt.Sprint("is the store's fault if statements of one table only failed: ", failed), func(t *testing.T, s *sender, q *queue) {
 			queues := []*batch.Queue{q.Queue, open(s, q.config).Queue}
 			s.before = failing(failed, func(sent []*batch.Group) bool { return sent[0].Op().Key == "locked" })
@@ -139,7 +139,8 @@ func TestHoldTime(t *testing.T) {
 			testenv.Must(t, err)
 			time.AfterFunc(ms, func() { ask(t.Context(), q, take("locked", 1)).want(t, class(failed)); s.counters.Answered() })
 			behind, err := batch.HoldAll(limited(t.Context(), t, timeout), queues, takes("l m"), true)
-			testenv.Equal(t, class(err) == "not applied+busy", busy, "the error", err)
+			wantError(t, err, want)
+			testenv.Equal(t, unsent.Busy(), want != "not applied", "the other one is busy")
 			behind.End(limiter.ErrNotApplied)
 			unsent.End(limiter.ErrNotApplied)
 		})
