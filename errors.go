@@ -54,9 +54,9 @@ var (
 	// ErrNoPolicy means that the function of [WithPolicyFor] failed. Nothing was charged.
 	ErrNoPolicy = errors.New("limiter: no policy")
 
-	// ErrCanceled means that the caller's context ended. The error also matches [context.Canceled]
-	// or [context.DeadlineExceeded]. If it also matches [ErrOutcomeUnknown], the operation may have
-	// been carried out.
+	// ErrCanceled means that the caller left, or that its deadline left too little time. The error also
+	// matches [context.Canceled] or [context.DeadlineExceeded]. If it also matches [ErrOutcomeUnknown],
+	// the operation may have been carried out.
 	ErrCanceled = errors.New("limiter: canceled")
 )
 

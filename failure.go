@@ -30,10 +30,10 @@ func FailClosed() Option {
 //
 // FailOpen applies only to errors for which [StoreFailed] returns true: those of the classes
 // [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key
-// ([ErrKeyBusy]) and a context that has ended stay errors, and let no request pass. Errors of
+// ([ErrKeyBusy]) and a context that has ended or soon ends stay errors, and let no request pass. Errors of
 // [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and [Reservation.Cancel] also stay errors.
 //
-// While a transaction holds the key's row for longer than the time limit, requests with this key
+// While a transaction holds the key's row for 4/5 of the time limit or longer, requests with this key
 // pass, unless they get [ErrKeyBusy]. If transactions of yours charge keys, use [FailClosed] for their limiters.
 //
 // FailOpen has no effect on a store whose decisions may be rolled back, such as one on the caller's

@@ -40,8 +40,8 @@ const DefaultTimeout = 250 * time.Millisecond
 // [ErrKeyBusy]. The same holds for a connection that is not made in time.
 //
 // If the context has a deadline, an operation ends 100 ms before it, or halfway if less than 200 ms are left, so that
-// the caller can still use the result. If it is sent late, it may get half of the rest, or 25 ms. If the end leaves less
-// than d, and the operation does not finish, the error is [ErrCanceled]. It also matches
+// the caller can still use the result. If it is sent late, it gets half of the time after that end, at least
+// 25 ms. If the end leaves less than d, and the operation does not finish, the error is [ErrCanceled]. It also matches
 // [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy applies then,
 // because a client may have chosen the deadline, as gRPC clients do.
 //
@@ -54,7 +54,7 @@ const DefaultTimeout = 250 * time.Millisecond
 // the shortest one. In AWS Lambda, set d at least 100 ms below the time that is left of the
 // invocation.
 //
-// Both kinds of error match [context.DeadlineExceeded]. On a connection or transaction of the
+// A timeout matches [context.DeadlineExceeded], unless an [AllowAll] is busy. On a connection or transaction of the
 // caller, WithTimeout has no effect, because cutting a statement off costs the connection. Give the
 // context a deadline there.
 func WithTimeout(d time.Duration) Option {

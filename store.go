@@ -22,7 +22,7 @@ import (
 //   - [ErrOutcomeUnknown]: the operation may have been carried out.
 //   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out behind others. For DoAll, see [ErrKeyBusy].
 //   - [ErrMisconfigured]: an operator must act.
-//   - [ErrCanceled]: ctx ended.
+//   - [ErrCanceled]: ctx ended, or its deadline left too little time.
 //   - [ErrInvalid]: the operation itself is wrong.
 //   - [errors.ErrUnsupported]: the store does not know the kind of operation or policy.
 //

@@ -34,7 +34,7 @@ type allDecision struct {
 // locked if there is none.
 const noRow = -1
 
-// DoAll implements [limiter.AllStore]. One statement decides, or two if rows are missing. See
+// DoAll implements [limiter.AllStore]. Usually one statement decides, or two if rows are missing. See
 // DESIGN.md, "AllowAll waits for a lock only while it holds none".
 func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
 	d, err := s.newAll(ops)
@@ -125,7 +125,7 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 		if err != nil || d.locked == noRow {
 			return err
 		}
-		busy = busy || waited || len(d.lockable) > 0 // the locks of others were short
+		busy = busy || waited || len(d.lockable) > 0 // others were answered, or their locks were short
 		if sent && d.locked != d.first && !slices.Contains(d.queued, d.locked) {
 			d.join()
 			awaited = noRow
@@ -176,9 +176,9 @@ func (d *allDecision) keyLocks(ctx context.Context) (sts []statement) {
 	return sts
 }
 
-// try holds the keys and sends the statement; sent reports whether it did. waited reports whether the store
-// answered others while try waited: then the store is not at fault if the time ends. With renew, the operation
-// then gets its full time again. Without it, this is a later try. If less than longLock is left and the time
+// try holds the keys and sends the statement; sent reports whether it did. waited is
+// [batch.Hold.Waited]. With renew, the operation gets its full time again if the store answered others while it
+// waited. Without it, this is a later try. If less than longLock is left and the time
 // limit cuts off its statement, the error matches ErrKeyBusy: others used up the time.
 func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, err error) {
 	d.locked = noRow

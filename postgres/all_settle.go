@@ -12,7 +12,7 @@ import (
 
 const (
 	// lockAllTries is how often settle tries. The first try may find rows missing, and a sweep may
-	// delete one between the time at which the next try finds it and that at which it locks it.
+	// delete one after the next try has found it and before it locks it.
 	lockAllTries = 4
 	// deadlockTries is how often settle tries if Citus ends the transaction as the victim of a
 	// deadlock. Its detector does so although there is none: see DESIGN.md, "AllowAll waits for a

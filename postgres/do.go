@@ -39,7 +39,7 @@ func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State
 }
 
 // guard calls carryOut for ops, the operations of one request on a pool. It keeps their time limit, and calls
-// nothing while the breaker is open. It calls carryOut again if nothing was applied.
+// nothing while the breaker is open. It retries by [retry], except a refund or cancel.
 func guard[T any](ctx context.Context, s *Store, carryOut func(context.Context) (T, error), ops ...*limiter.Op) (out T, err error) {
 	pass, err := s.breaker.Enter(ctx, ops...)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestAdviceOfErrors(t *testing.T) {
 	}
 }
 
-// A decision waits for its first key until the store has answered the operation that held it. Then it waits for its
+// A decision waits for its first key until the operation that held it has ended. Then it waits for its
 // next key, a slot or a connection until its time ends, and nobody is answered, because no connection can be made. So
 // the store has failed.
 func TestAllTimesOutAfterABusyKey(t *testing.T) {

@@ -61,8 +61,8 @@
 //
 // # Deadlines
 //
-// A request's context ends with the invocation. A limiter.Limiter returns 50 ms before that or earlier, if
-// 200 ms are left when it is called, even if the store hangs. If the operation had the full time of
-// limiter.WithTimeout, the failure policy applies. Otherwise the answer is 503. So keep that time (250 ms by default) at least 100 ms below
-// what is left of the invocation.
+// A request's context ends with the invocation. If 200 ms are left at the call, a limiter.Limiter returns at least
+// 50 ms before that, even if the store hangs. After a timeout, the failure policy applies if the operation had
+// the full time of limiter.WithTimeout. Otherwise the answer is 503. So keep that time (250 ms by default) at least
+// 100 ms below what is left of the invocation.
 package awslambda

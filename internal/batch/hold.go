@@ -117,8 +117,8 @@ func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) er
 	return err
 }
 
-// End releases the keys and the slot: calls that arrived meanwhile are sent next. err is the error of the statement, and
-// not nil if none was sent.
+// End releases the keys and the slot: calls that arrived meanwhile are sent next. err is the error of the
+// statement. If none was sent, pass an error.
 func (h *Hold) End(err error) {
 	if h.unsent.Load() {
 		h.counter().Add(-int64(len(h.ops)))

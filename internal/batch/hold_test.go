@@ -132,7 +132,7 @@ func TestHoldTime(t *testing.T) {
 		}
 	})
 	for failed, want := range map[error]string{limiter.ErrNotApplied: "not applied", limiter.ErrInvalid: "not applied+busy"} {
-		sub(t, fmt.Sprint("is the store's fault if statements of one table only failed: ", failed), func(t *testing.T, s *sender, q *queue) {
+		sub(t, fmt.Sprint("is the store's fault or not after an error in one table: ", failed), func(t *testing.T, s *sender, q *queue) {
 			queues := []*batch.Queue{q.Queue, open(s, q.config).Queue}
 			s.before = failing(failed, func(sent []*batch.Group) bool { return sent[0].Op().Key == "locked" })
 			unsent, err := batch.HoldAll(limited(t.Context(), t, time.Second), queues, takes("k m"), true)
@@ -200,7 +200,7 @@ func TestHoldSlot(t *testing.T) {
 		testenv.Equal(t, h.Waited(), true, "the Hold waited for the take before it")
 	})
 	for failed, want := range map[error]string{limiter.ErrNotApplied: "2 unknown", nil: "2 took"} {
-		apart(t, fmt.Sprint("whose next call gets its full time again after: ", failed), 4, 8, func(t *testing.T, s *sender, q *queue) {
+		apart(t, fmt.Sprint("whose error decides the time of its next call: ", failed), 4, 8, func(t *testing.T, s *sender, q *queue) {
 			h := hold(t.Context(), q, op)
 			behind := ask(t.Context(), q, op, booking("x")) // for the key, and for the slot
 			s.takes = 150 * ms

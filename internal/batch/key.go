@@ -28,7 +28,7 @@ type keyQueue struct {
 	keyID
 	waiting  []*Call
 	inFlight bool
-	unsent   *atomic.Bool // true while the Statement or Hold in flight has not begun; nil for a leader's statement
+	unsent   *atomic.Bool // true while the Statement in flight, or a Hold that has all its keys, waits to begin; nil for a leader
 	mixed    bool         // the waiting calls are not units of one row
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil
@@ -81,7 +81,7 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 
 // fillGroup moves waiting calls of a key to a group. These are a run of calls that give back, or all
 // calls of the first one's kind, policy and time. A Hold ends both, so that it gets the key in its
-// turn. Of a slow key, fillGroup moves the first call only, so that the others count as unsent if their
+// turn. fillGroup moves only the first call of a slow key, so that the others count as unsent if their
 // time ends. The caller has called renew for the first call.
 func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	waiting, head := k.waiting, k.waiting[0]
@@ -144,7 +144,7 @@ func (q *Queue) renew(c *Call, k *keyQueue) bool {
 
 // GivesBack reports whether an operation is a refund, cancel, release or reset. A store writes the row for
 // each of them, even if a group has several: an audit of the row can then tell which of them made a
-// change. Of a grant it can tell by the state.
+// change. For a grant, the state tells.
 func GivesBack(op *limiter.Op) bool {
 	return op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel || op.Kind == limiter.OpRelease || op.Kind == limiter.OpReset
 }
@@ -195,8 +195,8 @@ func (q *Queue) drop(k *keyQueue) {
 	}
 }
 
-// free ends the statement of a key with its error, if one was sent: calls that arrived meanwhile are sent next. It
-// returns what [Queue.enqueue] returns.
+// free ends the statement of a key: calls that arrived meanwhile are sent next. err is the statement's error, and
+// not nil if none was sent. free returns what [Queue.enqueue] returns.
 func (q *Queue) free(k *keyQueue, sent bool, err error) *line {
 	k.inFlight, k.unsent = false, nil
 	switch now := int64(time.Since(epoch)); {

@@ -102,8 +102,8 @@ func Unsent(ctx context.Context, busy bool) error {
 }
 
 // Enter returns a Statement if the caller must send op itself and then call [Statement.End]. That is so if
-// the key has nothing in flight and its row is not known to be locked, the line has a free slot, and op has
-// at least [opcontext.Grace]. Otherwise Enter waits until op was carried out, and returns its state.
+// the key has nothing in flight and its row is not known to be locked, the line has a free slot, and op's
+// time limit is at least [opcontext.Grace]. Otherwise Enter waits until op was carried out, and returns its state.
 //
 // If ctx ends before op was sent, op is not carried out. After that, its outcome is unknown. The ctx is one
 // that [opcontext.Deadlines.WithTimeout] returned.
@@ -205,7 +205,8 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 }
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if another statement of
-// its key was sent, if one found its row locked in the time of the call, or if the store answered others.
+// its key was sent, or a Hold of it waits for other keys. It is also busy if a statement found its row locked in the time
+// of the call, or if the store answered others.
 func (q *Queue) leave(c *Call, k *keyQueue) {
 	sent := !c.sent && k.inFlight && (k.unsent == nil || !k.unsent.Load())
 	locked := !k.asked.Before(opcontext.Began(c.ctx))
