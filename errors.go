@@ -35,7 +35,8 @@ var (
 	// time. If its last statement was cut off, the error matches [ErrOutcomeUnknown] instead.
 	//
 	// If the store answered no others in the last time limit, an operation that waited for a connection, or
-	// behind one that did, fails with [ErrNotApplied] alone. So does one whose kind of limit only had failures.
+	// behind one that did, fails with [ErrNotApplied] alone. So does such a one whose kind of limit only had
+	// failures. Behind a statement that was sent, an operation is busy, also while the store hangs.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
 	// do those whose row was written meanwhile, or less than 100 ms before. The rest fail with

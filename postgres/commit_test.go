@@ -72,6 +72,7 @@ func TestLostCommitIsUnknown(t *testing.T) {
 			{"a take under the lock, on a pool", few(1), false, under},
 			{"a take under the lock, on a serializable pool", isolated("serializable"), false, under},
 			{"a take under the lock, on a connection", few(1), true, under},
+			{"several limits in a transaction", few(1), false, func(s *postgres.Store) limiter.Store { return oneOfAll{postgres.SettledAll{Store: s}} }},
 		} {
 			for kind, policy := range map[string]limiter.Policy{"bucket": slow(9), "window": long(9)} {
 				t.Run(c.name+", "+kind, func(t *testing.T) {
@@ -164,7 +165,7 @@ type committing struct {
 }
 
 func (c *committing) Write(b []byte) (int, error) {
-	if c.armed.Load() && bytes.Contains(b, []byte("commit\x00")) {
+	if c.armed.Load() && bytes.Contains(bytes.ToLower(b), []byte("commit\x00")) {
 		c.left.Store(0)
 	}
 	return c.Conn.Write(b)

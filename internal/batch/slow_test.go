@@ -190,8 +190,7 @@ func TestSlowKeysEnd(t *testing.T) {
 		op := take("x", 1)
 		ask(t.Context(), q, within(60*ms, "x")).wait()
 		<-time.After(timeout)
-		silent := time.Now()
-		// The first connection takes a millisecond, the second one minutes.
+		silent := time.Now() // the first connection takes a millisecond after this, the second one minutes
 		s.takes, s.connect = time.Hour, func(ctx context.Context) error { return pause(ctx, ms+1000*time.Since(silent), limiter.ErrNotApplied) }
 		for range 2 { // in its statement, and then while it connects
 			wantError(t, q.Lock(limited(t.Context(), t, timeout), &op), "not applied")
