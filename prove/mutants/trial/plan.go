@@ -45,11 +45,14 @@ var Plan = []Target{
 		{Package: "./grpclimiter", Takes: 5 * time.Second},
 	}},
 	{"grpclimiter", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
-	// The tests of overrides read the overrides through a Store of this package.
+	// The tests of overrides read the overrides through a Store of both packages.
 	{"sqlite", []Suite{{Package: "./sqlite", Takes: time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
 	{"migrations", []Suite{{Package: "./migrations", Takes: time.Minute}}},
 	// TestRefusalsWriteNoWAL measures the WAL of the server, and other tests write at the same time.
-	{"postgres", []Suite{{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute}}},
+	{"postgres", []Suite{
+		{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute},
+		{Package: "./overrides", Takes: 5 * time.Second},
+	}},
 }
 
 // below returns the suites of a package that both stores use.
