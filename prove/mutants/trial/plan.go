@@ -49,10 +49,7 @@ var Plan = []Target{
 	{"sqlite", []Suite{{Package: "./sqlite", Takes: time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
 	{"migrations", []Suite{{Package: "./migrations", Takes: time.Minute}}},
 	// TestRefusalsWriteNoWAL measures the WAL of the server, and other tests write at the same time.
-	{"postgres", []Suite{
-		{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute},
-		{Package: "./overrides", Takes: 5 * time.Second},
-	}},
+	{"postgres", []Suite{{Package: "./postgres", Skip: "^TestRefusalsWriteNoWAL$", Takes: 5 * time.Minute}, {Package: "./overrides", Takes: 5 * time.Second}}},
 }
 
 // below returns the suites of a package that both stores use.
