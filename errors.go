@@ -26,9 +26,9 @@ var (
 	// the caller may retry it. The store may not have sent it, because earlier operations failed.
 	ErrNotApplied = errors.New("limiter: not applied")
 
-	// ErrKeyBusy means that an operation timed out behind others: there are more callers than the store
-	// can serve. The store did not fail, so [StoreFailed] returns false and no failure policy applies:
-	// overloading a key does not bypass its limit.
+	// ErrKeyBusy means that an operation timed out behind others: usually there are more callers than the
+	// store can serve. So [StoreFailed] returns false and no failure policy applies: overloading a key
+	// does not bypass its limit.
 	//
 	// It usually comes with [ErrNotApplied]. Then nothing was charged, and the caller may retry later. An
 	// [AllowAll] also fails with it if other processes keep locking its rows, for less than 100 ms at a
@@ -36,7 +36,7 @@ var (
 	//
 	// If the store answered no others in the last time limit, an operation that waited for a connection, or
 	// behind one that did, fails with [ErrNotApplied] alone. So does such a one whose kind of limit only had
-	// failures. Behind a statement that was sent, an operation is busy, also while the store hangs.
+	// failures. Behind a statement of its key that was sent, an operation may be busy although the store hangs.
 	//
 	// While a transaction holds the key's row, callers that wait behind others may get ErrKeyBusy, and so
 	// do those whose row was written meanwhile, or less than 100 ms before. The rest fail with

@@ -176,10 +176,10 @@ func (d *allDecision) keyLocks(ctx context.Context) (sts []statement) {
 	return sts
 }
 
-// try holds the keys and sends the statement; sent reports whether it did. waited is
-// [batch.Hold.Waited]. With renew, the operation gets its full time again if the store answered others while it
-// waited. Without it, this is a later try. If less than longLock is left and the time
-// limit cuts off its statement, the error matches ErrKeyBusy: others used up the time.
+// try holds the keys and sends the statement; sent reports whether it did. waited is [batch.Hold.Waited].
+// With renew, the operation gets its full time again if the store answered others while it waited. Without it,
+// this is a later try. If less than longLock is left and the time limit cuts off its statement, the error matches
+// ErrKeyBusy: others used up the time.
 func (d *allDecision) try(ctx context.Context, renew bool) (sent, waited bool, err error) {
 	d.locked = noRow
 	ended := limiter.ErrNotApplied

@@ -28,7 +28,7 @@ type keyQueue struct {
 	keyID
 	waiting  []*Call
 	inFlight bool
-	unsent   *atomic.Bool // true while the Statement in flight, or a Hold that has all its keys, waits to begin; nil for a leader
+	unsent   *atomic.Bool // true while the Statement, or the Hold with all its keys, waits to begin; nil for a leader
 	mixed    bool         // the waiting calls are not units of one row
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil
