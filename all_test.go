@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func TestCheckAll(t *testing.T) {
 		{"two kinds for a name", []*limiter.Limiter{plain, named(t, store, "plain", limiter.FixedWindow{Limit: 1, Window: time.Hour})}, nil, ""},
 		{"failure policies", []*limiter.Limiter{plain, local, planned, named(t, store, "open", hour, limiter.FailOpen())}, nil, ""},
 		{"none", nil, invalid, "0 claims"},
-		{"too many", many, invalid, "9 claims"},
+		{"too many", many, invalid, "9 claims; pass 1 to 8"},
 		{"nil", []*limiter.Limiter{plain, nil}, invalid, "is nil"},
 		{"no store", []*limiter.Limiter{plain, plain.On(nil)}, invalid, "store"},
 		{"only no store", []*limiter.Limiter{plain.On(nil)}, invalid, "passed to On is nil"},
@@ -162,7 +163,7 @@ func TestAllowAllTellsObservers(t *testing.T) {
 		clear(seen)
 		res, err := limiter.AllowAll(t.Context(), c.claims...)
 		whole := res.Result != res.Result.Visible() // RefundOf gives back claims only
-		if res.Allowed != c.allowed || len(res.Each) != len(c.has) || (err != nil) != (c.what == "failed") || whole {
+		if res.Allowed != c.allowed || res.Source != cmp.Or(c.ofLocal, c.ofOpen) || len(res.Each) != len(c.has) || (err != nil) != (c.what == "failed") || whole {
 			t.Fatalf("%s: %+v, %v", c.what, res, err)
 		}
 		for i, has := range c.has {
@@ -332,9 +333,15 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", name, res, err, c.class)
 		}
 	}
+	twice := claims(named(t, spy, "a", limiter.PerHour(2), limiter.FailLocal(one)), named(t, spy, "a", limiter.PerHour(2), limiter.FailOpen()))
+	if res, err := limiter.AllowAll(t.Context(), twice...); err != nil || res.Source != limiter.SourceLocal {
+		t.Errorf("FailLocal and FailOpen of a name: %+v, %v", res, err)
+	}
 	l := named(t, inTransaction{spy}, "a", limiter.PerHour(1), limiter.FailOpen())
 	testenv.ErrorIs(t, refusalOfAll(limiter.AllowAll(t.Context(), claims(l)...)), limiter.ErrNotApplied, "a transaction")
-	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&spyStore{Store: one, err: limiter.ErrOutcomeUnknown}))
+	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&spyStore{Store: one, err: limiter.ErrOutcomeUnknown}), limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+		testenv.ErrorIs(t, d.Err, limiter.ErrOutcomeUnknown, "observed")
+	}))
 	err := refusalOfAll(limiter.AllowAll(t.Context(), claims(both)...))
 	testenv.ErrorIs(t, err, limiter.ErrNotApplied, "a fallback that fails")
 	testenv.ErrorIs(t, err, limiter.ErrOutcomeUnknown, "a fallback that fails")
@@ -346,18 +353,20 @@ func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {
 		policies []limiter.Policy // of the limiters "a", "b" and so on
 		order    []int            // of the claims
 		binding  []int            // of each request
+		cost     int64            // of each claim; 0 means 1
 	}{
-		"buckets":               {[]limiter.Policy{limiter.PerHour(1), limiter.PerHour(1)}, []int{0, 1}, []int{0, 0}},
-		"buckets, reversed":     {[]limiter.Policy{limiter.PerHour(1), limiter.PerHour(1)}, []int{1, 0}, []int{0, 0}},
-		"a window and a bucket": {[]limiter.Policy{limiter.FixedWindow{Limit: 1, Window: time.Hour}, limiter.PerHour(1)}, []int{0, 1}, []int{0, 0}},
-		"the smallest share":    {[]limiter.Policy{limiter.PerHour(9), limiter.PerHour(2), limiter.PerHour(3)}, []int{0, 1, 2}, []int{1, 1, 1}},
-		"the longest wait":      {[]limiter.Policy{limiter.PerMinute(1), limiter.PerDay(1), limiter.PerHour(1)}, []int{0, 1, 2}, []int{0, 1}},
-		"one row twice":         {[]limiter.Policy{limiter.PerHour(9), limiter.PerHour(2)}, []int{1, 0, 1}, []int{0, 0}},
+		"buckets":               {[]limiter.Policy{limiter.PerHour(1), limiter.PerHour(1)}, []int{0, 1}, []int{0, 0}, 0},
+		"buckets, reversed":     {[]limiter.Policy{limiter.PerHour(1), limiter.PerHour(1)}, []int{1, 0}, []int{0, 0}, 0},
+		"a window and a bucket": {[]limiter.Policy{limiter.FixedWindow{Limit: 1, Window: time.Hour}, limiter.PerHour(1)}, []int{0, 1}, []int{0, 0}, 0},
+		"the smallest share":    {[]limiter.Policy{limiter.PerHour(9), limiter.PerHour(2), limiter.PerHour(3)}, []int{0, 1, 2}, []int{1, 1, 1}, 0},
+		"products over 2^64":    {[]limiter.Policy{limiter.FixedWindow{Limit: 1 << 60, Window: time.Hour}, limiter.FixedWindow{Limit: 1<<59 + 512, Window: time.Hour}}, []int{0, 1}, []int{1}, 1 << 10},
+		"the longest wait":      {[]limiter.Policy{limiter.PerMinute(1), limiter.PerDay(1), limiter.PerHour(1)}, []int{0, 1, 2}, []int{0, 1}, 0},
+		"one row twice":         {[]limiter.Policy{limiter.PerHour(9), limiter.PerHour(2)}, []int{1, 0, 1}, []int{0, 0}, 0},
 	} {
 		s := memory.New()
 		var cs []limiter.Claim
 		for _, i := range c.order {
-			cs = append(cs, limiter.Claim{Limiter: named(t, s, string("abc"[i]), c.policies[i]), Key: "k"})
+			cs = append(cs, limiter.Claim{Limiter: named(t, s, string("abc"[i]), c.policies[i]), Key: "k", Cost: c.cost})
 		}
 		for i, want := range c.binding {
 			res, err := limiter.AllowAll(t.Context(), cs...)

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,10 @@ func TestApplyAtEdges(t *testing.T) {
 	slid := func(start, at int64) limiter.Row { // with a count of 1 in the newest slice
 		return limiter.Row{Start: start, At: at, List: strings.Repeat("\x00", 8*18-1) + "\x01", Period: s, Limit: 5}
 	}
+	most, full := slid(100*s, 100*s), slid(100*s, 100*s)
+	most.List, full.List = most.List[:8*17]+"\x20"+strings.Repeat("\x00", 7), slicesOf(1<<61, 0)
+	none, cancelSlide := slid(11*s, 10*s), op(limiter.OpCancel, slide, 1)
+	none.List, cancelSlide.Booked = strings.Repeat("\x00", 8*18), limiter.State{Row: slid(11*s, 10*s), Now: 10 * s}
 	coarse, last := slid(100*s, 100*s), slid(117*s, 117*s)
 	coarse.Period, last.List = 2*s, last.List[:8]+strings.Repeat(last.List[8*17:], 17) // in the oldest slice that counts
 	for _, test := range []struct {
@@ -112,6 +117,12 @@ func TestApplyAtEdges(t *testing.T) {
 		{"an own clock that is late by more than the new window was set back", late, row(60, 1, 95, 60, 5), 84 * s, row(80, 2, 84, 10, 5), true, 0},
 		{"a look that passes does not write that the clock was set back", op(limiter.OpLook, window(5, 60), 0), row(60, 1, 110, 60, 5), 70 * s, row(60, 1, 110, 60, 5), false, 0},
 		{"a sliding window begins with the slice at the clock", op(limiter.OpTake, slide, 1), limiter.Row{}, 10 * s, slid(10*s, 10*s), true, 0},
+		{"a charge counts up to 2^61", op(limiter.OpCharge, slide, math.MaxInt64), slid(100*s, 100*s), 100 * s, most, false, 0},
+		{"a block of a sliding window is a change", op(limiter.OpBlock, slide, 1), limiter.Row{}, 10 * s, none, true, 0},
+		{"a cancel of a sliding window is a change", cancelSlide, slid(11*s, 10*s), 10 * s, none, true, 0},
+		{"the sums begin anew with a take", op(limiter.OpTake, slide, 1), full, 100 * s, slid(100*s, 100*s), true, 0},
+		{"the sums begin anew with a charge", op(limiter.OpCharge, slide, 1), full, 100 * s, slid(100*s, 100*s), true, 0},
+		{"a look that passes does not write that slices were set back", op(limiter.OpLook, slide, 1), slid(100*s, 100*s), 90 * s, slid(100*s, 100*s), false, 0},
 		{"a slice that has begun is not ahead after a step back", op(limiter.OpTake, slide, 5), slid(100*s, 100*s), 97*s + 1, slid(97*s, 97*s+1), false, 0},
 		{"a look converts slices while the oldest one counts", op(limiter.OpLook, slide, 1), coarse, 117 * s, last, false, 0},
 		{"a reset of a sliding window leaves only its policy", op(limiter.OpReset, slide, 0), slid(100*s, 100*s), 100 * s, row(0, 0, 0, 1, 5), true, 0},

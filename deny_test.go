@@ -282,7 +282,9 @@ func TestDenyCacheAsksTheStoreInTime(t *testing.T) {
 				opts = append(opts, clockOf(&now))
 			}
 			d := denying{newLimiter(t, oneRow(c.tick), limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: c.wait}, opts...), t, nil}
-			d.SetDenyClock(func() (wall, mono int64) { return now.UnixNano(), now.UnixNano() - start })
+			d.SetDenyClock(func() (wall, mono int64) {
+				return now.Truncate(16 * time.Millisecond).UnixNano(), now.UnixNano() - start
+			})
 			d.expect("k", 1, true, store)
 			d.expect("k", 1, false, store)
 			now = now.Add(c.wait - c.before)

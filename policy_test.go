@@ -41,7 +41,7 @@ func TestNewPolicies(t *testing.T) {
 		{"refill 0", bucket(1, 0, time.Second), "Refill is 0; it must be at least 1"},
 		{"interval 0", bucket(1, 1, 0), "at least 1ns"},
 		{"lowest interval", bucket(1, 1, math.MinInt64), "at least 1ns"},
-		{"interval over 30 years", bucket(1, 1, thirtyYears+1), "at most 30 years"},
+		{"interval over 30 years", bucket(1, 1, thirtyYears+1), "at most 30 years (262980h0m0s)"},
 		{"longest interval", bucket(1, 1, math.MaxInt64), "at most 30 years"},
 		{"step of 999 ns", bucket(1, 1, 999), "lower Refill or raise Interval"},
 		{"step rounded up to 999 ns", bucket(1, 1001, 999_000), "lower Refill or raise Interval"},

@@ -14,3 +14,16 @@ func TestTheOldestRefusalOfAFewIsForgotten(t *testing.T) {
 		}
 	}
 }
+
+func TestARefusalCountsOnce(t *testing.T) {
+	t.Parallel()
+	var m refusalMap
+	m.init(2)
+	r := &refusal{key: "k"}
+	for i := range 4 {
+		[]func(){func() { m.keep(r, 0) }, func() { m.drop(r) }}[i/2]()
+	}
+	if n := m.held.Load(); n != 0 {
+		t.Errorf("%d refusals count, want 0", n)
+	}
+}

@@ -80,8 +80,9 @@ var denyKeys = []struct {
 }
 
 var denyPolicies = map[string]limiter.Policy{
-	"Bucket": limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 24 * time.Hour},
-	"Window": limiter.FixedWindow{Limit: 1, Window: 30 * 365 * 24 * time.Hour},
+	"Bucket":  limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 24 * time.Hour},
+	"Window":  limiter.FixedWindow{Limit: 1, Window: 30 * 365 * 24 * time.Hour},
+	"Sliding": limiter.SlidingWindow{Limit: 1, Window: 30 * 365 * 24 * time.Hour},
 }
 
 func TestACachedRefusalAllocatesNothing(t *testing.T) {

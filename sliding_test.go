@@ -106,6 +106,9 @@ func (h *slidingHistory) operate() {
 		res, err := l.Charge(ctx, "k", cost)
 		room := o.charge(p, cost, now, h.when)
 		h.check(err, p, res, room, 1, 0)
+		if _, passes := o.turn(p, 1, 0, now); passes != (res.RetryAfter == 0) {
+			h.fail("RetryAfter %v, the next passes: %t", res.RetryAfter, passes)
+		}
 		h.keep(slidingTaken{res: res, by: l, cost: cost, slice: o.log[len(o.log)-1].slice, length: o.length})
 	case kind < 18:
 		gave, err := l.Refund(ctx, "k", cost)

@@ -23,13 +23,10 @@ func TestNumbers(t *testing.T) {
 		testenv.Equal(t, bytesText(n), want, "bytesText of", n)
 	}
 	before, after := counters{updates: 100, hot: 50}, counters{updates: 300, hot: 248}
-	if got, none := after.hotShare(before), before.hotShare(before); got != "99.00 %" || none != "-" {
-		t.Errorf("hotShare = %q, and %q of no update; want 99.00 %%, -", got, none)
-	}
+	testenv.Equal(t, [2]string{after.hotShare(before), before.hotShare(before)}, [2]string{"99.00 %", "-"}, "hotShare, and that of no update")
 	names, units := merged([]string{"a", "b", "a", "c", "a"})
-	if !slices.Equal(names, []string{"a", "b", "c"}) || !slices.Equal(units, []int64{3, 1, 1}) {
-		t.Errorf("merged = %v, %v", names, units)
-	}
+	testenv.Equal(t, names, []string{"a", "b", "c"}, "merged")
+	testenv.Equal(t, units, []int64{3, 1, 1}, "units of", names)
 }
 
 func TestPlan(t *testing.T) {
@@ -45,9 +42,7 @@ func TestPlan(t *testing.T) {
 	testenv.Equal(t, got, []string{"lone upsert-sqlite", "hot upsert-rows", "hot upsert-sqlite"}, "the plan")
 	for _, c := range comparisons {
 		for _, name := range []string{c.ours, c.peer} {
-			if !slices.ContainsFunc(contenders, func(c contender) bool { return c.name == name }) {
-				t.Errorf("%q compares with %q, which is no contender", c.title, name)
-			}
+			testenv.Equal(t, slices.ContainsFunc(contenders, func(c contender) bool { return c.name == name }), true, c.title, "compares with", name)
 		}
 	}
 }

@@ -65,9 +65,7 @@ func measureLatency(ctx context.Context, b *backends) section {
 }
 
 func (c *sized) measure(ctx context.Context) {
-	c.wal += c.pg.wal(ctx, func() {
-		c.add(try(c.uniform(c.rows, 1).Run(ctx, c.callers, c.warm(), c.length)), nil)
-	})
+	c.wal += c.pg.wal(ctx, func() { c.add(try(c.uniform(c.rows, 1).Run(ctx, c.callers, c.warm(), c.length)), nil) })
 }
 
 const (

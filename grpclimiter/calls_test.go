@@ -137,9 +137,7 @@ func TestCostsOfMessages(t *testing.T) {
 		wantCode(t, err, tt.code, retry)
 		testenv.Equal(t, left(t, l, "everybody"), tt.left, "left after cost", tt.cost)
 	}
-	if _, err := kinds[1].call(t.Context(), client); err == nil {
-		t.Error("a stream of cost 4 passed with 3 left")
-	}
+	testenv.Equal(t, testenv.ErrorOf(kinds[1].call(t.Context(), client)) != nil, true, "a stream of cost 4 fails with 3 left")
 	testenv.Equal(t, s.calls.Load(), 3, "calls of the service")
 	if len(failures) != 2 || !errors.Is(failures[0], limiter.ErrExceedsCapacity) || !errors.Is(failures[1], limiter.ErrInvalid) {
 		t.Errorf("OnError got %v, want ErrExceedsCapacity and ErrInvalid", failures)
@@ -252,7 +250,6 @@ func TestFailedRefundIsReported(t *testing.T) {
 	_, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.ChargeFailures(),
 		grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { seen = append(seen, err) })))
 	wantCode(t, testenv.ErrorOf(call(t, client)), codes.OK, 0)
-	if len(seen) != 1 || !errors.Is(seen[0], errDown) {
-		t.Errorf("OnError got %v, want %v", seen, errDown)
-	}
+	testenv.Equal(t, len(seen), 1, "errors that OnError got:", seen)
+	testenv.ErrorIs(t, errors.Join(seen...), errDown, "OnError")
 }

@@ -58,9 +58,8 @@ func TestOptions(t *testing.T) {
 			refusals, failures := 0, 0
 			s, client := serve(t, grpclimiter.New(l, tt.key, tt.opt,
 				grpclimiter.OnRefusal(func(_ context.Context, _ grpclimiter.Call, res limiter.Result) {
-					if refusals++; res.Allowed {
-						t.Errorf("OnRefusal got %+v", res)
-					}
+					refusals++
+					testenv.Equal(t, res.Allowed, false, "OnRefusal got", res)
 				}),
 				grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) {
 					if failures++; errors.Is(err, handler.ErrNoKey) != (tt.code == codes.InvalidArgument) {
@@ -82,9 +81,7 @@ func TestOptions(t *testing.T) {
 			if ok != (tt.result != limiter.Result{}) || res.Allowed != tt.result.Allowed || res.Source != tt.result.Source {
 				t.Errorf("ResultFromContext = %+v, %t; want %+v", res, ok, tt.result)
 			}
-			if name == "SkippedCallsAreNotCharged" && left(t, l, "everybody") != 1 {
-				t.Error("a skipped call is charged")
-			}
+			testenv.Equal(t, name == "SkippedCallsAreNotCharged" && left(t, l, "everybody") != 1, false, "a skipped call is charged")
 		})
 	}
 }
@@ -171,13 +168,10 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 				wantCode(t, err, codes.Unavailable, time.Second)
 				wantHeader(t, header, "", "", "1")
 				for _, secret := range []string{"db7", "everybody", "limiter:"} {
-					if strings.Contains(fmt.Sprint(err, header), secret) {
-						t.Errorf("the status %v with %v contains %q", err, header, secret)
-					}
+					testenv.Equal(t, strings.Contains(fmt.Sprint(err, header), secret), false, "the status", err, "with", header, "contains", secret)
 				}
-				if !errors.Is(seen, failure) || s.calls.Load() != 0 {
-					t.Errorf("OnError got %v, want %v; %d calls", seen, failure, s.calls.Load())
-				}
+				testenv.ErrorIs(t, seen, failure, "OnError")
+				testenv.Equal(t, s.calls.Load(), 0, "calls")
 			})
 		}
 	}

@@ -145,10 +145,11 @@ func TestResetOfABucket(t *testing.T) {
 		now := time.Now()
 		for after, seconds := range map[time.Duration]int64{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2} {
 			reset := now.Add(time.Duration(seconds) * time.Second)
-			wantLegacy(t, perMinute, limiter.Result{Limit: 60, ResetAfter: after}, "60", reset)
+			wantLegacy(t, perMinute, limiter.Result{Limit: 60, Remaining: 20, ResetAfter: after}, "40", reset)
 		}
 		window := limiter.FixedWindow{Limit: 60, Window: time.Minute}
 		wantLegacy(t, window, limiter.Result{Allowed: true, Limit: 60, Remaining: 60}, "0", now) // unused
+		wantLegacy(t, window, limiter.Result{Limit: 60, Used: 70}, "70", now)
 	})
 }
 
@@ -156,7 +157,7 @@ func TestLegacyHeadersOfTheTightestLimit(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	tight := handler.New(newLimiter(t, c, "tight", limiter.PerDay(2)), oneKey, handler.LegacyHeaders())
-	wide := handler.New(newLimiter(t, c, "wide", limiter.PerDay(100)), oneKey, handler.LegacyHeaders())
+	wide := handler.New(newLimiter(t, c, "wide", limiter.PerDay(3)), oneKey, handler.LegacyHeaders())
 	for i, h := range []http.Handler{tight(wide(&nextHandler{})), wide(tight(&nextHandler{})), wide(tight(&nextHandler{}))} {
 		resp := ask(h)
 		want := []string{"1", "0", "0"}[i]
@@ -312,7 +313,7 @@ func TestRetryAfterWithoutADecision(t *testing.T) {
 		{newLimiter(t, newClock(), "outer", limiter.PerHour(1)), handler.HideQuota(), "3600"},
 		{newLimiter(t, newClock(), "outer", limiter.PerHour(2)), handler.HideQuota(), "1"},
 		{fails(limiter.ErrNotApplied), handler.FailOpen(), "1"},
-		{&fixedLimiter{result: limiter.Result{Allowed: true, Source: limiter.SourcePolicy}}, handler.HideQuota(), "1"},
+		{&fixedLimiter{policy: limiter.PerHour(1), result: limiter.Result{Allowed: true, Source: limiter.SourcePolicy}}, handler.HideQuota(), "1"},
 	} {
 		resp := ask(handler.New(c.outer, oneKey, c.opt)(handler.New(fails(limiter.ErrNotApplied), oneKey)(&nextHandler{})))
 		wantStatus(t, resp, http.StatusServiceUnavailable)

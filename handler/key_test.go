@@ -296,6 +296,7 @@ func TestKeysOfARequest(t *testing.T) {
 		{"an empty header", handler.Header("X-Empty"), "", handler.ErrNoKey},
 		{"a user", user, "alice", nil},
 		{"a route", handler.Route(), "/a", nil},
+		{"a part of ten bytes", handler.Join(func(*http.Request) (string, error) { return "0123456789", nil }), "10:0123456789", nil},
 		{"route and user", handler.Join(handler.Route(), user), "2:/a5:alice", nil},
 		{"a missing part", handler.Join(user, handler.Header("X-Missing")), "", handler.ErrNoKey},
 		{"an empty part", handler.Join(user, func(*http.Request) (string, error) { return "", nil }), "", handler.ErrNoKey},

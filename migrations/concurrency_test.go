@@ -21,10 +21,7 @@ var sqliteModes = map[string][]string{
 	"rollback journal, busy timeout":          {"_pragma", "busy_timeout(5000)"},
 	"write-ahead log":                         {"_pragma", "journal_mode(wal)"},
 	"write-ahead log, busy timeout, deferred": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)"},
-	"write-ahead log, as the store opens it": {
-		"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)",
-		"_txlock", "immediate",
-	},
+	"write-ahead log, as the store opens it":  {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)", "_txlock", "immediate"},
 }
 
 type migration = func(context.Context, migrations.Dialect, *sql.DB, ...migrations.Option) error
@@ -103,9 +100,8 @@ func TestUpWaits(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second) // enough to migrate without waiting
 		defer cancel()
 		err = migrations.Up(short, d.dialect, waiting)
-		if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Up while another process has the lock: %v, want ErrCanceled and DeadlineExceeded", err)
-		}
+		testenv.ErrorIs(t, err, limiter.ErrCanceled, "Up while another process has the lock")
+		testenv.ErrorIs(t, err, context.DeadlineExceeded, "Up while another process has the lock")
 		done := make(chan error)
 		go func() { done <- migrations.Up(t.Context(), d.dialect, waiting) }()
 		must(t, other.Rollback())

@@ -108,9 +108,7 @@ func (d database) role(t *testing.T, grants ...string) database {
 	run(t, admin, `CREATE ROLE `+name)
 	t.Cleanup(func() {
 		for _, statement := range []string{`DROP OWNED BY ` + name, `DROP ROLE ` + name} {
-			if _, err := admin.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
-				t.Errorf("%s: %v", statement, err)
-			}
+			testenv.Equal(t, testenv.ErrorOf(admin.ExecContext(context.WithoutCancel(t.Context()), statement)), nil, statement)
 		}
 	})
 	for _, grant := range grants {

@@ -129,9 +129,8 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 		t.Errorf("%s: %v", c.name, err)
 		return
 	}
-	if want := c.row[len(c.row)-1]; name != "l" || policy != c.policy || lim != want {
-		t.Errorf("%s: limiter %q, policy %q, lim %d; want l, %q, %d", c.name, name, policy, lim, c.policy, want)
-	}
+	testenv.Equal(t, [2]string{name, policy}, [2]string{"l", c.policy}, c.name, "limiter and policy")
+	testenv.Equal(t, lim, c.row[len(c.row)-1], c.name, "lim")
 	if remaining != c.remaining && c.remaining != -1 {
 		t.Errorf("%s: remaining %d, want %d", c.name, remaining, c.remaining)
 	}
@@ -188,9 +187,7 @@ func (d database) insertRow(table string, columns map[string]string) string {
 
 func (d database) rejects(t *testing.T, table, column, value string) {
 	t.Helper()
-	if _, err := d.ExecContext(t.Context(), d.insert(table, column, value, 0)); err == nil {
-		t.Errorf("%s.%s takes %s", table, column, value)
-	}
+	testenv.Equal(t, testenv.ErrorOf(d.ExecContext(t.Context(), d.insert(table, column, value, 0))) != nil, true, table, column, "refuses", value)
 }
 
 func TestTablesRejectValuesOutOfRange(t *testing.T) {

@@ -48,10 +48,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		}, []string{"limiter=l result=allowed source=store: 2"}},
 		{"an AllowUpTo that takes a part", memory.New(), nil, 1, func(ctx context.Context, l *limiter.Limiter) {
 			_, _ = l.AllowUpTo(ctx, "key", 9)
-		}, []string{
-			"limiter=l result=allowed source=store: 1",
-			"units limiter=l operation=take_up_to result=allowed source=store: 4",
-		}},
+		}, []string{"limiter=l result=allowed source=store: 1", "units limiter=l operation=take_up_to result=allowed source=store: 4"}},
 		{"a Reserve", memory.New(), nil, 2, func(ctx context.Context, l *limiter.Limiter) {
 			_, _ = l.Reserve(ctx, "key", 4, time.Hour)
 		}, []string{
@@ -201,9 +198,7 @@ func TestMetricsHaveUnitsAndSumsGrow(t *testing.T) {
 		t.Errorf("3 decisions of 1.5 ms are %d of %v s", p.Count, p.Sum)
 	}
 	for _, want := range []float64{0.0001, 0.001, 0.25, 5} { // a deny cache, a database, the time limit, a connection
-		if !slices.Contains(p.Bounds, want) {
-			t.Errorf("the boundaries %v lack %v", p.Bounds, want)
-		}
+		testenv.Equal(t, slices.Contains(p.Bounds, want), true, "the boundaries", p.Bounds, "have", want)
 	}
 }
 
@@ -345,9 +340,7 @@ func TestTheKeyIsNowhere(t *testing.T) {
 	inJSON, err := json.Marshal(metrics)
 	testenv.Must(t, err)
 	events := recorder.Ended()[0].Events()
-	if len(events) < 9*3*3 {
-		t.Errorf("%d events", len(events))
-	}
+	testenv.Equal(t, len(events) >= 9*3*3, true, "there are enough events:", len(events))
 	text := fmt.Sprintf("%s %+v %+v %v", inJSON, metrics, events, m.points(t))
 	testenv.Equal(t, keyleak.Of(key).In([]byte(text)), nil, "traces of the key")
 	testenv.Contains(t, text, "not_applied", "l00") // it was searched

@@ -47,9 +47,7 @@ func TestWatch(t *testing.T) {
 		} else if !sum.IsMonotonic || one.Unit == "" {
 			t.Errorf("%s: %+v of unit %q, want a counter", name, one.Data, one.Unit)
 		}
-		if one.Description == "" {
-			t.Errorf("%s has no description", name)
-		}
+		testenv.Equal(t, one.Description != "", true, name, "has a description")
 	}
 	testenv.Must(t, registration.Unregister())
 	m.wantPoints(t)
@@ -128,9 +126,7 @@ func (m meter) points(t testing.TB) []string {
 func (m meter) wantPoints(t testing.TB, want ...string) {
 	t.Helper()
 	slices.Sort(want)
-	if got := m.points(t); !slices.Equal(got, want) {
-		t.Errorf("the metrics are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	testenv.Equal(t, strings.Join(m.points(t), "\n"), strings.Join(want, "\n"), "the metrics")
 }
 
 // wantDecisions is wantPoints, but a line without a metric stands for the counts of decisions and durations.

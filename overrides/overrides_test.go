@@ -175,9 +175,8 @@ func TestFailedRead(t *testing.T) {
 			<-time.After(age)
 		}
 		for _, err := range errs {
-			if !errors.Is(err, down) || !strings.Contains(err.Error(), `limiter "api"`) {
-				t.Errorf("OnError got %v, want the source's error and the limiter's name", err)
-			}
+			testenv.ErrorIs(t, err, down, "OnError")
+			testenv.Contains(t, err.Error(), `limiter "api"`)
 		}
 	})
 }
@@ -195,9 +194,8 @@ func TestMostOverrides(t *testing.T) {
 		add(10_000)
 		f := overrides.New(source, "api", collect(&errs))
 		want(t, f, "9999", 10_000)
-		if len(errs) != 0 || source.limit != 10_001 {
-			t.Errorf("errors %v with a limit of %d, want none and 10,001", errs, source.limit)
-		}
+		testenv.Equal(t, len(errs), 0, errs, "errors")
+		testenv.Equal(t, source.limit, 10_001, "the limit")
 		add(1)
 		<-time.After(age)
 		want(t, f, "9999", 10_000)
@@ -224,9 +222,7 @@ func TestStoredKeys(t *testing.T) {
 			if r, err := l.AllowN(t.Context(), key, n); err != nil || !r.Allowed || r.Policy != limiter.Policy(limiter.PerMinute(n)) {
 				t.Errorf("AllowN with the override: %+v, %v; want it allowed", r, err)
 			}
-			if _, err := l.AllowN(t.Context(), key+"x", n); !errors.Is(err, limiter.ErrExceedsCapacity) {
-				t.Errorf("AllowN without an override: %v, want ErrExceedsCapacity", err)
-			}
+			testenv.ErrorIs(t, testenv.ErrorOf(l.AllowN(t.Context(), key+"x", n)), limiter.ErrExceedsCapacity, "AllowN without an override")
 		}
 	}
 }

@@ -159,6 +159,7 @@ func TestAllCountsWhatWasTaken(t *testing.T) {
 					done <- took
 				}()
 				d.blocked(t, 1)
+				<-time.After(50 * time.Millisecond) // then it waits for the row alone
 				end(t, tx, true)
 				took, left := <-done, [2]int64{4, 4}
 				left[i] -= cost
@@ -286,5 +287,7 @@ func TestAllStatements(t *testing.T) {
 		}
 		added := query[int](t, d, fmt.Sprintf("SELECT count(*) FROM %s.limiter_fixed_windows WHERE key IN ('c', 'd')", schema))
 		testenv.Equal(t, added, 0, "rows that a refusal added")
+		r.fails = func(string) bool { return true }
+		wantError(t, testenv.ErrorOf(store.DoAll(bounded(t), four(1))), limiter.ErrNotApplied)
 	})
 }

@@ -158,6 +158,7 @@ func TestCitusSweep(t *testing.T) {
 		store := d.store(t, schema, nil, postgres.WithCitus())
 		d.rows(t, schema, "a", 600, "59 minutes")
 		d.rows(t, schema, "b", 600, "61 minutes")
+		d.exec(t, "UPDATE "+schema+".limiter_token_buckets SET limiter = 'z' WHERE key < 'b'")
 		if n, err := store.Sweep(bounded(t), 100); err != nil || n != 100 {
 			t.Errorf("Sweep(100) = %d, %v", n, err)
 		}
@@ -273,6 +274,9 @@ func TestCitusRefusals(t *testing.T) {
 				locked := d.traces(t, schema, "k")
 				if refuse(t, second); (locked == granted) != (name == "leases") || d.traces(t, schema, "k") != locked {
 					t.Errorf("the row was\n%s, then\n%s and is\n%s", granted, locked, d.traces(t, schema, "k"))
+				}
+				if name != "leases" && !do(t, second, limiter.Op{Kind: limiter.OpRefund, Name: "test", Key: "k", Policy: policy, Cost: 1}).Took {
+					t.Error("a refund gave nothing back")
 				}
 			})
 		}

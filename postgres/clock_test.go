@@ -176,7 +176,7 @@ func TestCitusCalendarEdge(t *testing.T) {
 func takeAroundAnEdge(t *testing.T, d *database, opts ...postgres.Option) {
 	t.Helper()
 	const callers, limit = 24, 60
-	for name, skew := range map[string]time.Duration{"equal clocks": 0, "an hour ahead": time.Hour, "an hour behind": -time.Hour, "40 days ahead": 960 * time.Hour} {
+	for name, skew := range map[string]time.Duration{"equal clocks": 0, "an hour ahead": time.Hour, "an hour behind": -time.Hour, "40 days ahead": 960 * time.Hour, "40 days behind": -960 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			schema := d.schema(t)
@@ -185,7 +185,8 @@ func takeAroundAnEdge(t *testing.T, d *database, opts ...postgres.Option) {
 			now := do(t, stores[0], limiter.Op{Kind: limiter.OpLook, Name: "l", Key: "k", Policy: long(1), Cost: 1}).Now
 			day, edge := midnightIn(limit, time.Unix(0, now), 2*time.Second)
 			var mu sync.Mutex
-			granted := map[int64]int{}
+			first := do(t, stores[1], limiter.Op{Kind: limiter.OpTake, Name: "l", Key: "k", Policy: day, Cost: 1})
+			granted := map[int64]int{first.Row.Start: 1}
 			var all sync.WaitGroup
 			for i := range callers {
 				all.Go(func() {
@@ -209,6 +210,8 @@ func takeAroundAnEdge(t *testing.T, d *database, opts ...postgres.Option) {
 			}
 			all.Wait()
 			const length = int64(24 * time.Hour)
+			charged := do(t, stores[1], limiter.Op{Kind: limiter.OpCharge, Name: "l", Key: "charged", Policy: day, Cost: 1})
+			testenv.Equal(t, charged.Row.Start, edge, "the day of a charge")
 			if len(granted) != 2 || granted[edge-length] != limit || granted[edge] != limit {
 				t.Errorf("granted %v around %d, want %d on each side", granted, edge, limit)
 			}

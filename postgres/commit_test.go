@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -44,11 +45,17 @@ func TestReadCommitted(t *testing.T) {
 			t.Run("is what a pool that is "+level+" asks for after a conflict", func(t *testing.T) {
 				schema := d.schema(t)
 				d.record(t, schema, "transaction_isolation")
-				store := d.store(t, schema, isolated(level))
+				r := newTracer(false)
+				store := d.store(t, schema, func(c *pgxpool.Config) {
+					isolated(level)(c)
+					r.in(c)
+				})
 				d.conflict(t, schema, store)
 				do(t, store, take(slow(9), "k", 1))
 				got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
 				testenv.Equal(t, got, level+", read committed, read committed, read committed", "the takes were committed in")
+				r.fails = func(name string) bool { return strings.HasPrefix(name, "begin") }
+				wantError(t, testenv.ErrorOf(store.Do(bounded(t), take(slow(9), "k", 1))), limiter.ErrNotApplied)
 			})
 		}
 	})

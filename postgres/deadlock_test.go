@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -65,12 +66,20 @@ func TestDeadlockVictim(t *testing.T) {
 			store := d.store(t, schema, nil, postgres.WithCitus())
 			doAll(t, store, four(1)...)
 			writes := d.victims(t, schema, 10)
+			wantCode(t, testenv.ErrorOf(storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema, postgres.WithCitus()).DoAll(bounded(t), four(2))), "40P01")
 			if states, took := doAll(t, store, four(2)...); !took {
 				t.Errorf("%+v", states)
 			}
 			if n := writes(); n != 18 {
 				t.Errorf("%d writes, want 10 that failed, and a lock and a change of each row", n)
 			}
+			d.exec(t, "CREATE OR REPLACE FUNCTION "+schema+`.victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF NEW IS DISTINCT FROM OLD THEN
+					PERFORM nextval('`+schema+`.writes'); RAISE EXCEPTION 'lost' USING ERRCODE = 'XX000';
+				END IF; RETURN NEW; END $$`)
+			wantError(t, testenv.ErrorOf(store.DoAll(bounded(t), four(1))), limiter.ErrNotApplied)
+			wantError(t, testenv.ErrorOf(store.Do(bounded(t), four(1)[0])), limiter.ErrOutcomeUnknown)
+			testenv.Equal(t, writes(), 20, "writes, with two more that failed")
 		})
 	})
 }
@@ -137,7 +146,7 @@ func TestMergedTakes(t *testing.T) {
 				do(t, storeOn(t, tx, schema), take(policy, "k", 2))
 				var waiting sync.WaitGroup
 				waiting.Go(func() {
-					states, err := postgres.TakeTogether(bounded(t), store, take(policy, "k", 1), 5)
+					states, err := postgres.TakeTogether(bounded(t), store, true, slices.Repeat([]limiter.Op{take(policy, "k", 1)}, 5)...)
 					states = slices.DeleteFunc(states, func(s limiter.State) bool { return !s.Took })
 					if err != nil || len(states) != 1 {
 						t.Errorf("%d were granted, %v; want the 1 that was left", len(states), err)
@@ -146,13 +155,32 @@ func TestMergedTakes(t *testing.T) {
 				d.blocked(t, 1)
 				end(t, tx, true)
 				waiting.Wait()
+				for name, store := range map[string]*postgres.Store{"one node": store, "Citus": d.store(t, schema, nil, postgres.WithCitus())} {
+					for _, used := range []int64{0, 1} {
+						key := fmt.Sprint(name, used)
+						if used > 0 {
+							do(t, store, take(policy, key, used))
+						}
+						states, err := postgres.TakeTogether(bounded(t), store, true, slices.Repeat([]limiter.Op{take(policy, key, 3-used)}, 5)...)
+						must(t, err)
+						testenv.Equal(t, len(slices.DeleteFunc(states, func(s limiter.State) bool { return !s.Took })), 1, "granted on", key)
+						for _, left := range []bool{true, false} {
+							testenv.Equal(t, do(t, store, take(policy, key, 1)).Took, left, "one is left of", key)
+						}
+					}
+				}
+				upTo := []limiter.Op{take(policy, "some", 1), take(policy, "some", 4)}
+				upTo[0].Kind, upTo[1].Kind = limiter.OpTakeUpTo, limiter.OpTakeUpTo
+				states, err := postgres.TakeTogether(bounded(t), store, false, upTo...)
+				must(t, err)
+				testenv.Equal(t, states[0].Taken+states[1].Taken, 4, "taken by two at once")
 			})
 		}
 		for name, c := range map[string]struct {
 			change string // of the rows that the statement inserts
 			class  error
 		}{
-			"an added row comes with its key":            {"NEW.key := CASE NEW.key WHEN 'a' THEN 'b'::bytea ELSE 'a' END;", nil},
+			"an added row comes with its name and key":   {"IF NEW.limiter = 'u' THEN NEW.limiter := 'test'; ELSIF NEW.key = 'a' THEN NEW.key := 'b'; ELSE NEW.limiter := 'u'; NEW.key := 'a'; END IF;", nil},
 			"a row of another key is an error":           {"NEW.key := 'z';", limiter.ErrOutcomeUnknown},
 			"rows before a late error count for nothing": {"", limiter.ErrInvalid},
 		} {
@@ -162,14 +190,16 @@ func TestMergedTakes(t *testing.T) {
 				if c.change == "" { // the commit finds two equal rows
 					d.exec(t, "ALTER TABLE "+schema+".limiter_token_buckets ADD UNIQUE (granted) DEFERRABLE INITIALLY DEFERRED")
 				}
-				states, err := postgres.TakeMerged(bounded(t), d.store(t, schema, nil), take(slow(4), "a", 1), take(slow(4), "b", 2))
+				third := take(slow(4), "a", 3)
+				third.Name = "u"
+				states, err := postgres.TakeMerged(bounded(t), d.store(t, schema, nil), take(slow(4), "a", 1), take(slow(4), "b", 2), third)
 				if c.class != nil {
 					wantError(t, err, c.class)
 				} else {
 					must(t, err)
 				}
 				for i, s := range states {
-					if s.Took != (err == nil) || s.Took && s.Row.FullAt != s.Row.At+int64(2-i)*int64(time.Hour) {
+					if s.Took != (err == nil) || s.Took && s.Row.FullAt != s.Row.At+[]int64{3, 1, 2}[i]*int64(time.Hour) {
 						t.Errorf("take %d: %+v", i, s)
 					}
 				}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,8 @@ func TestOutagesAndRetries(t *testing.T) {
 			testenv.Equal(t, [2]bool{new(Store).isOutage(state(code)), isRetryable(state(code))}, want, code, "is an outage, is retried")
 		}
 	}
+	testenv.Equal(t, isRetryable(safe{io.EOF}), true, "what was not sent is retried")
+	testenv.Equal(t, new(Store).waitReason(), "", "the reason of a wait without a pool")
 }
 
 func TestClassAfterTheContextEnded(t *testing.T) {
@@ -182,7 +185,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 		"its next key": singleStatements + 1, // the last one waits for one of the others to end
 		"a slot":       singleStatements, "a connection": 0,
 	} {
-		for _, failed := range []error{nil, limiter.ErrNotApplied} {
+		for _, failed := range []error{nil, limiter.ErrNotApplied, limiter.ErrKeyBusy} { // the last one stands for others that are answered
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app?pool_max_conns=16")
@@ -206,16 +209,22 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 					all.Go(func() { _, _ = s.Do(ctx, reservation) })
 					synctest.Wait()
 				}
+				var decided atomic.Bool
 				var decision sync.WaitGroup
 				decision.Go(func() {
+					defer decided.Store(true)
 					_, err := s.DoAll(ctx, []limiter.Op{busy, op(fmt.Sprint("b", singleStatements), timeout)})
-					if !errors.Is(err, limiter.ErrNotApplied) || !limiter.StoreFailed(err) {
+					if !errors.Is(err, limiter.ErrNotApplied) || limiter.StoreFailed(err) == errors.Is(failed, limiter.ErrKeyBusy) {
 						t.Errorf("waiting for %s, its first key's error %v: %v", where, failed, err)
 					}
 				})
 				synctest.Wait()
 				<-time.After(timeout / 2)
 				held.End(failed)
+				for failed == limiter.ErrKeyBusy && !decided.Load() {
+					<-time.After(timeout / 4)
+					s.counters.Answered()
+				}
 				decision.Wait()
 				stop()
 				all.Wait()

@@ -84,6 +84,7 @@ func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
 		}
 		must(t, store.Check(t.Context()))
 		wantError(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)), limiter.ErrMisconfigured)
+		wantError(t, testenv.ErrorOf(storeOn(t, pool(t, dsn, nil), schema, postgres.WithCitus()).Sweep(t.Context(), 1)), limiter.ErrMisconfigured)
 		d.exec(t, "GRANT DELETE ON "+tables+" TO "+name)
 		must(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)))
 
@@ -205,7 +206,7 @@ func TestErrorsOfOverrides(t *testing.T) {
 		d.exec(t, "UPDATE "+schema+".limiter_overrides SET kind = 'later'")
 		wrong(app, "test", 10, limiter.ErrMisconfigured, `"later"`)
 		d.exec(t, "DROP TABLE "+schema+".limiter_overrides")
-		wrong(app, "test", 10, limiter.ErrMisconfigured, "migrations.Up", schema)
+		wrong(storeOn(t, pool(t, d.dsn, few(1)), schema), "test", 10, limiter.ErrMisconfigured, "migrations.Up", schema)
 		wrong(storeOn(t, pool(t, nowhere, nil), schema), "test", 1, limiter.ErrNotApplied)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -168,12 +167,11 @@ func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 	return err
 }
 
-// TakeTogether carries out n equal takes of a key by one statement, which waits for the row until ctx ends.
-func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) ([]limiter.State, error) {
+// TakeTogether carries out takes of a key together, and waits for the row until ctx ends.
+func TakeTogether(ctx context.Context, s *Store, equal bool, takes ...limiter.Op) ([]limiter.State, error) {
 	return s.by(ctx, func(db DB, t *table, calls []*batch.Call) error {
-		_, err := s.byStatement(ctx, db, t, &batch.Group{Equal: true, Calls: calls})
-		return err
-	}, slices.Repeat([]limiter.Op{op}, n)...)
+		return s.carryOut(ctx, db, t, &batch.Group{Equal: equal, Calls: calls})
+	}, takes...)
 }
 
 // TakeMerged carries out takes of as many keys by one statement.

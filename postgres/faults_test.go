@@ -76,7 +76,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 				"take": limiter.OpTake, "refund": limiter.OpRefund, "cancel": limiter.OpCancel, "reset": limiter.OpReset,
 			} {
 				t.Run(fmt.Sprintf("%T: a %s is unknown and not sent again", policy, name), func(t *testing.T) {
-					op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: testTimeout, Booked: booked}
+					op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: map[bool]time.Duration{true: testTimeout}[policy == limiter.Policy(slow(5))], Booked: booked}
 					op.Booked.Now += int64(time.Minute) // so that it may still be canceled
 					lost := store.Stats().ConnectionsLost
 					err := d.terminated(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE", func() error {

@@ -16,6 +16,7 @@ import (
 	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // timeout is the time limit of tests that use it up. A busy machine can connect and send a statement within it.
@@ -49,6 +50,10 @@ func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 			if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrNotApplied) {
 				t.Errorf("Refund = %v, %v", gave, err)
 			}
+			citus := newLimiter(t, d.store(t, schema, nil, postgres.WithCitus()), op.Policy, limiter.WithTimeout(timeout))
+			for _, advice := range []string{"", "not sent, because the last statement of this key waited too long"} {
+				wantAdvice(t, testenv.ErrorOf(citus.Allow(t.Context(), secret)), advice)
+			}
 			release()
 			d.blocked(t, 0)
 		}
@@ -75,6 +80,7 @@ func TestCallersDeadlineOpensNothing(t *testing.T) {
 				"another":     func() func() { return useUp(t, p, 1) },
 			} {
 				release := hold()
+				wantError(t, testenv.ErrorOf(limiter.AllowAll(hurried(t), limiter.Claim{Limiter: l, Key: wait})), limiter.ErrCanceled)
 				res, err := l.Allow(hurried(t), wait)
 				release()
 				d.blocked(t, 0)
@@ -85,6 +91,7 @@ func TestCallersDeadlineOpensNothing(t *testing.T) {
 				wantAdvice(t, err, "limiter.WithTimeout")
 				testenv.Equal(t, [2]any{res.Allowed, res.Source}, [2]any{false, limiter.SourcePolicy}, "the answer", res)
 			}
+			must(t, testenv.ErrorOf(newLimiter(t, store, slow(5)).Allow(t.Context(), secret+name))) // the key that waited is decided again
 			if res, err := l.Peek(t.Context(), "another"); err != nil || res.Source != limiter.SourceStore || res.Remaining != 5 {
 				t.Errorf("%s: after it: %+v, %v; want the store's answer, and nothing charged", name, res, err)
 			}
@@ -106,7 +113,7 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 				t.Errorf("%v; the database did not fail", err)
 			}
 		}
-		l := newLimiter(t, store, rowtest.Lasting["sliding"](1), limiter.WithTimeout(timeout))
+		l, began := newLimiter(t, store, rowtest.Lasting["sliding"](1), limiter.WithTimeout(timeout)), time.Now()
 		each(8, func(caller int) { // some of them wait for a statement of others, which waits for a connection
 			_, err := l.Allow(t.Context(), fmt.Sprint(secret, "/", caller))
 			if errors.Is(err, context.DeadlineExceeded) { // the breaker did not keep it from the database
@@ -114,6 +121,7 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 			}
 			named(err)
 		})
+		testenv.Equal(t, time.Since(began) < 10*timeout, true, "within ten time limits")
 		testenv.Equal(t, max(4, p.Stat().CanceledAcquireCount()), 4, "waits for a connection that failed, 4 or fewer:")
 		_, err := l.Peek(t.Context(), secret)
 		named(err)

@@ -107,7 +107,7 @@ func TestServerWithoutTLS(t *testing.T) {
 	})
 	for mode, class := range map[string]error{
 		"require": limiter.ErrMisconfigured, "verify-full": limiter.ErrMisconfigured,
-		"prefer": limiter.ErrNotApplied, "disable": limiter.ErrNotApplied,
+		"prefer": limiter.ErrNotApplied, "allow": limiter.ErrNotApplied, "disable": limiter.ErrNotApplied,
 	} {
 		store := storeOn(t, pool(t, "postgres://u:hunter2@"+address+","+address+"/db?sslmode="+mode, few(1)), "public")
 		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
@@ -167,12 +167,17 @@ func TestOpenAndClose(t *testing.T) {
 func TestCheck(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		wantError(t, storeOn(t, pool(t, nowhere, nil), "public").Check(t.Context()), limiter.ErrNotApplied)
+		r := newTracer(false)
+		checked := d.store(t, d.schema(t), r.in)
+		must(t, checked.Check(t.Context()))
+		r.fails = func(name string) bool { return name == "version" }
+		wantError(t, checked.Check(t.Context()), limiter.ErrNotApplied)
 		cases := []struct{ name, change, advice string }{
 			{"as migrated", "", ""},
 			{"no version table", "DROP TABLE %.limiter_goose_version", ""},
 			{"a column more", "ALTER TABLE %.limiter_token_buckets ADD later int", ""},
 			{"a newer version", "INSERT INTO %.limiter_goose_version (version_id, is_applied) VALUES (99, true)", ""},
-			{"version behind", "DELETE FROM %.limiter_goose_version WHERE version_id > 0", "records version 0"},
+			{"version behind", "UPDATE %.limiter_goose_version SET is_applied = false WHERE version_id > 0; INSERT INTO %.limiter_overrides (limiter, key, kind, capacity) VALUES ('l', '', 'limit', 1)", "records version 0"},
 			{"no buckets", "DROP TABLE %.limiter_token_buckets CASCADE", "migrations.Up"},
 			{"no windows", "DROP TABLE %.limiter_fixed_windows CASCADE", "migrations.Up"},
 			{"no overrides", "DROP TABLE %.limiter_overrides", "migrations.Up"},

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -78,6 +79,9 @@ func TestReleaseMeetsItsAcquire(t *testing.T) {
 			op.ID = int64(20 + id)
 			do(t, storeOn(t, tx, schema), op)
 			op.Kind = limiter.OpRelease
+			hasty := op
+			hasty.Timeout = timeout
+			testenv.ErrorIs(t, testenv.ErrorOf(store.Do(bounded(t), hasty)), limiter.ErrNotApplied, "a release whose time ends")
 			answer := d.send(bounded(t), t, store, op)
 			end(t, tx, commit)
 			if s, err := answer(); err != nil || s.Took != commit {
@@ -216,7 +220,7 @@ func TestEveryRaceIsLost(t *testing.T) {
 			s, err := store.Do(bounded(t), op)
 			if kind != limiter.OpTake {
 				wantError(t, err, limiter.ErrNotApplied)
-			} else if err != nil || s.Took {
+			} else if err != nil || s.Took || s.Now == 0 {
 				t.Errorf("a take: %+v, %v; want a refusal", s, err)
 			}
 			if sent := r.take(); !slices.Equal(sent, steps) {

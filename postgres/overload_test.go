@@ -217,6 +217,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 						return allowAll(t, l, organization, "n/"+t.Name())
 					}))
 				}
+				must(t, testenv.ErrorOf(allowAll(t, limiters[1], organization, locked))) // FailOpen lets it pass: a lock that lasts is a failure
 			})
 		}
 		for _, locked := range []string{"m", "z"} {

@@ -110,13 +110,15 @@ func TestPeersGoneAfterFreeze(t *testing.T) {
 			store := storeOn(t, p, schema)
 			useUp(t, p, int(conns))()
 			do(t, store, take(slow(9), secret, 1))
+			clock.ahead.Add(int64(time.Hour))
+			useUp(t, p, int(conns))() // all are asked, and answer
 			server.gone.Store(true)
 			clock.ahead.Add(int64(time.Hour))
 			// The limit is generous for slow machines: without a PingTimeout all of it is used up.
 			op := take(slow(9), secret, 1)
-			op.Timeout = testTimeout / 2
+			op.Kind, op.Timeout = limiter.OpRefund, testTimeout/2 // no retry hides a dead connection
 			if s := do(t, store, op); !s.Took || p.Stat().NewConnsCount() != conns+1 {
-				t.Errorf("%d connections, of %d: %+v; want a take on a new one", p.Stat().NewConnsCount(), conns, s)
+				t.Errorf("%d connections, of %d: %+v; want a refund on a new one", p.Stat().NewConnsCount(), conns, s)
 			}
 			// Were each of them asked, their answers would be waited for one after another.
 			testenv.Equal(t, server.pings.Load(), 1, "dead connections that were asked, of", conns)
@@ -242,7 +244,7 @@ func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 			}
 		}
 		for name, op := range map[string]limiter.Op{
-			"take": take(slow(5), secret, 1), "look": look(slow(5), secret),
+			"take": take(slow(5), secret, 1), "look": look(slow(5), secret), severalLimits: take(slow(5), secret, 1),
 			"refund":  {Kind: limiter.OpRefund, Name: "test", Key: secret, Policy: slow(5), Cost: 1},
 			"reserve": {Kind: limiter.OpTake, Name: "test", Key: secret, Policy: slow(5), Cost: 1, MaxWait: time.Hour},
 		} {
@@ -254,7 +256,7 @@ func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 			do(t, store, look(slow(5), secret))
 			server.gone.Store(true)
 			op.Timeout = 100 * time.Millisecond
-			if _, err := store.Do(bounded(t), op); !limiter.StoreFailed(err) {
+			if _, err := (map[bool]limiter.Store{false: store, true: oneOfAll{store}}[name == severalLimits]).Do(bounded(t), op); !limiter.StoreFailed(err) {
 				t.Errorf("%s: %v, want a failure of the store", name, err)
 			}
 			// pgx waits for 15 s until it gives the connection up.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
@@ -104,12 +103,7 @@ func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 func TestRetryOfUnsent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app?pool_max_conns=5")
-		testenv.Must(t, err)
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		testenv.Must(t, err)
-		defer pool.Close()
-		s, err := New(pool)
+		s, err := Open("postgres://app@127.0.0.1/app?pool_max_conns=5")
 		testenv.Must(t, err)
 		begin := time.Now()
 		const conns = 5
@@ -138,6 +132,9 @@ func TestRetryBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, sent := newRetrier(), 0
 		const operations = 2000
+		for range operations { // successes give no more retries
+			testenv.Must(t, resent(t.Context(), time.Second, r, func(context.Context) (s limiter.State, err error) { return s, nil }))
+		}
 		for range operations {
 			_ = resent(t.Context(), time.Second, r, func(context.Context) (limiter.State, error) {
 				sent++

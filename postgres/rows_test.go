@@ -29,12 +29,12 @@ var rowRuns = []rowRun{
 		rowtest.Run(t, postgres.RowLocked{Store: s}, r, count/3)
 	}},
 	{"several limits by one statement", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
-		rowtest.RunAll(t, s, r, 50+count/2)
+		rowtest.RunAll(t, s, r, 50+count)
 	}},
 	{"several limits in a transaction", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
 		rowtest.RunAll(t, postgres.SettledAll{Store: s}, r, 50+count/2)
 	}},
-	{"merged takes", true, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.RunMerged(t, s, r, count/2) }},
+	{"merged takes", true, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.RunMerged(t, s, r, count) }},
 	{"mixed calls", true, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.RunMixed(t, s, r, count) }},
 }
 

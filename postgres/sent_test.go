@@ -159,15 +159,24 @@ func TestNoSimpleProtocol(t *testing.T) {
 			wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return asked{conn, &mu, kinds} })
 		})
 		store := storeOn(t, p, schema)
+		conn, err := p.Acquire(bounded(t))
+		must(t, err)
+		defer conn.Release()
 		for _, op := range all("k") {
 			do(t, store, op)
 			op.Timeout = testTimeout // by way of the queue, if it is a take
 			do(t, store, op)
+			do(t, storeOn(t, conn, schema), op)
 		}
+		refund := limiter.Op{Kind: limiter.OpRefund, Name: "test", Key: "k", Policy: slow(1), Cost: 1, Timeout: testTimeout}
+		each(32, func(int) { do(t, store, refund) })
+		testenv.Equal(t, store.Stats().Statements, store.Stats().Units, "statements of operations")
+		do(t, postgres.RowLocked{Store: store}, take(slow(2), "locked", 1))
 		mu.Lock()
 		defer mu.Unlock()
 		const simple, parse = 'Q', 'P'
-		if kinds[simple] > 0 || kinds[parse] < 2*len(all("k")) {
+		if kinds[simple] > 2 || // BEGIN and COMMIT
+			kinds[parse] < 2*len(all("k")) {
 			t.Errorf("%d statements went in the simple protocol, %d in the extended one", kinds[simple], kinds[parse])
 		}
 	})

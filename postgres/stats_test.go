@@ -122,6 +122,8 @@ func TestStatsOfALockedRow(t *testing.T) {
 		}
 		// One take of the key and the first row of one of the decisions wait for their locks, and are not queued.
 		waitFor(t, "all others are queued", func() bool { return store.Stats().Queued == callers-1+1 })
+		all.Go(func() { doAll(t, store, four(1)...) })
+		waitFor(t, "a third decision is queued", func() bool { return store.Stats().Queued == callers+1 })
 		release()
 		all.Wait()
 		// A statement that waits too long for its lock is sent again, so what was sent says what to count.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
@@ -132,6 +134,14 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 				}
 			}
 		}
+		pair := []limiter.Op{take(rowtest.Lasting["sliding"](5), "a", 1), take(rowtest.Lasting["sliding"](5), "b", 1)}
+		doAll(t, outside, pair...)
+		release, inside := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[1])+" FOR UPDATE"), storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema)
+		var waiting sync.WaitGroup
+		waiting.Go(func() { doAll(t, inside, pair...) })
+		d.blocked(t, 1)
+		release()
+		waiting.Wait()
 	})
 }
 

@@ -101,9 +101,7 @@ func (b *borrowRound) freeze() {
 		b.Count(campaign.Freezes, 1)
 	}
 	b.Count("tokens that frozen processes held", max(0, held))
-	if b.Policy == large && held <= 0 {
-		b.Error("no process held tokens when it was frozen")
-	}
+	testenv.Equal(b, b.Policy == large && held <= 0, false, "no process held tokens when it was frozen")
 }
 
 // stop ends all processes, and returns what they did. None may have spent a token after its time.

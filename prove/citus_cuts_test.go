@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
@@ -40,18 +40,15 @@ func proxyWorkers(t *testing.T, db *pgx.Conn) (list []citusWorker) {
 		t.Fatalf("%d workers (%v), want two at least", len(list), err)
 	}
 	lead := func(ctx context.Context, w citusWorker, port int) {
-		if _, err := db.Exec(ctx, "SELECT citus_update_node($1, '127.0.0.1', $2)", w.id, port); err != nil {
-			t.Errorf("the coordinator does not use port %d: %v", port, err)
-		}
+		err := testenv.ErrorOf(db.Exec(ctx, "SELECT citus_update_node($1, '127.0.0.1', $2)", w.id, port))
+		testenv.Equal(t, err, nil, "the coordinator does not use port", port)
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		for _, w := range list {
 			lead(ctx, w, w.port)
 		}
-		if _, err := db.Exec(ctx, "SELECT start_metadata_sync_to_all_nodes()"); err != nil {
-			t.Errorf("the workers' metadata: %v", err)
-		}
+		testenv.Equal(t, testenv.ErrorOf(db.Exec(ctx, "SELECT start_metadata_sync_to_all_nodes()")), nil, "the workers' metadata")
 	})
 	for i := range list {
 		w := &list[i]
@@ -67,9 +64,7 @@ func citusTables(t *testing.T, dsn string) (schema string) {
 	db, err := sql.Open("pgx", dsn)
 	must(t, err)
 	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
-			t.Error(err)
-		}
+		testenv.Equal(t, testenv.ErrorOf(db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA "+schema+" CASCADE")), nil, "drop", schema)
 		_ = db.Close()
 	})
 	execute(t, dsn, "CREATE SCHEMA "+schema)
@@ -118,9 +113,7 @@ func TestCitusDeadWorker(t *testing.T) {
 			w, want = workers[1], nil
 		}
 		if key := fmt.Sprint(n); w.has(key) {
-			if _, err := l.Allow(t.Context(), key); !errors.Is(err, want) {
-				t.Errorf("call %d: %v, want %v", i, err, want)
-			}
+			testenv.ErrorIs(t, testenv.ErrorOf(l.Allow(t.Context(), key)), want, "call", i)
 			i++
 		}
 	}

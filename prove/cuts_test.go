@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -32,9 +33,7 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 				clients.SetLimit(2 * runtime.NumCPU()) // each waits for connections most of the time
 				for _, kind := range cuts.Kinds() {
 					clients.Go(func() error {
-						if err := sweep.cut(t, kind); err != nil {
-							t.Errorf("%s: %v", kind.Name, err)
-						}
+						testenv.Equal(t, sweep.cut(t, kind), nil, kind.Name)
 						return nil
 					})
 				}

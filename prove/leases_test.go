@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/leases"
@@ -68,9 +69,7 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 		h.kill(t)
 	}
 	l.takeAll(t, r, open())
-	if l.told.Counts()[leases.Late] == 0 {
-		t.Error("no lease was released after its end")
-	}
+	testenv.Equal(t, l.told.Counts()[leases.Late] > 0, true, "a lease was released after its end")
 	l.judge(t, r)
 }
 
@@ -100,9 +99,7 @@ func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Stor
 func (l *leaseRound) judge(t *testing.T, r *campaign.Round) {
 	held, wrong := l.told.Check(leaseLimit)
 	r.None(campaign.OverAdmitted, int64(max(0, held-leaseLimit)))
-	if held < leaseLimit {
-		t.Errorf("%d leases were held at most, want all %d", held, leaseLimit)
-	}
+	testenv.Equal(t, held >= leaseLimit, true, held, "leases were held at most, want all of", leaseLimit)
 	r.None("wrong answers about leases", int64(len(wrong)))
 	for _, text := range wrong[:min(len(wrong), 5)] {
 		t.Log(text)
@@ -212,9 +209,7 @@ func stepLeases(t *testing.T, r *campaign.Round, clock steppedClock, of ...limit
 		must(t, err)
 		own := workerOf(r.Rand.Uint64(), i)
 		callers.Go(func() {
-			if err := holdLeases(ctx, own, c, keyOf(r.Seed)); err != nil {
-				t.Error(err)
-			}
+			testenv.Equal(t, holdLeases(ctx, own, c, keyOf(r.Seed)), nil, "the error of a caller")
 		})
 	}
 	for range stepsARound {

@@ -185,9 +185,7 @@ func reporter[Event any]() (note func(Event)) {
 // kill kills the process, and waits until all of its output was read.
 func (p *child) kill(t testing.TB) {
 	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Errorf("it had ended by itself: %v", err)
-	}
+	testenv.Equal(t, p.cmd.Process.Kill(), nil, "the process had ended by itself")
 	<-p.ended
 	err := p.cmd.Wait()
 	var exit *exec.ExitError

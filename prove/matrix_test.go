@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
@@ -128,9 +129,7 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 	if p.failures >= enough && !f.answers {
 		p.whileOpen(t)
 	}
-	if p.first == nil && f.class != outcome.Carried {
-		t.Errorf("no take fails")
-	}
+	testenv.Equal(t, p.first == nil && f.class != outcome.Carried, false, "no take fails")
 	end()
 	p.load.recovers(t, r, time.Now())
 	pool.Close()
@@ -182,9 +181,7 @@ func (p *probed) probe(t *testing.T) (took time.Duration) {
 		limit += dialLimit
 	}
 	p.round.Most("an answer: "+p.name, took)
-	if took > limit+lateness() {
-		t.Errorf("an answer takes %v, want at most %v: %v", took, limit+lateness(), err)
-	}
+	testenv.Equal(t, took <= limit+lateness(), true, "an answer takes", took, "want at most", limit+lateness(), err)
 
 	class := outcome.Of(res.Allowed, err)
 	if class != outcome.Misconfigured {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -73,13 +74,9 @@ func (k oneKey) fails(t *testing.T, r *campaign.Round, during func(), classes ..
 	lag := delay()
 	r.Most("answer", took)
 	r.Most("answer later than its limit", max(0, took-k.limit))
-	if took > k.limit+lateness()+lag {
-		t.Errorf("it was answered after %v, want at most %v", took, k.limit)
-	}
+	testenv.Equal(t, took <= k.limit+lateness()+lag, true, "it was answered after", took, "want at most", k.limit)
 	r.Count("meanwhile "+class, 1)
-	if !slices.Contains(classes, class) {
-		t.Errorf("it is %s, want %s: %v", class, strings.Join(classes, " or "), err)
-	}
+	testenv.Equal(t, slices.Contains(classes, class), true, "it is", class, "want one of", classes, err)
 	return fmt.Sprint(err)
 }
 
@@ -125,9 +122,7 @@ func keyRows() []networkFault {
 					wait(t.Context(), 1500*time.Millisecond)
 					release()
 				}, outcome.Unknown, outcome.NotApplied)
-				if time.Since(began) > k.limit {
-					t.Error("it was not the pooler that ended it")
-				}
+				testenv.Equal(t, time.Since(began) > k.limit, false, "it was not the pooler that ended it")
 			}
 		}),
 		keyRow("pgbouncer: server crash behind it", waitLimit, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
@@ -142,9 +137,7 @@ func keyRows() []networkFault {
 					r.Count(campaign.Cuts, 1)
 					release()
 				}, outcome.Unknown)
-				if !strings.Contains(text, "08P01") {
-					t.Errorf("the error is %s, want that of the pooler", text)
-				}
+				testenv.Equal(t, strings.Contains(text, "08P01"), true, "the error is that of the pooler:", text)
 			}
 		}),
 		keyRow("ctx cancel mid-flight", limiter.DefaultTimeout, func(_ *testing.T, server *cluster.Cluster) (string, keyFault) {
@@ -180,9 +173,7 @@ func canceledMidFlight(t *testing.T, r *campaign.Round, k oneKey) {
 	stop()
 	lag := delay()
 	r.Most("answer after the caller has left", longest)
-	if longest > lingering+lateness()+lag {
-		t.Errorf("a caller who left was answered %v later, where timers ring %v late", longest, lag)
-	}
+	testenv.Equal(t, longest <= lingering+lateness()+lag, true, "a caller who left was answered", longest, "later, where timers ring late by", lag)
 	for class, n := range classes {
 		r.Count("after a caller left: "+class, n)
 		if class != outcome.Carried && class != outcome.Canceled && class != outcome.CanceledLate {

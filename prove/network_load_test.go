@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
@@ -69,9 +70,7 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 	ended := time.Now()
 	seen := w.forget()
 	for _, class := range s.must {
-		if seen[class] == 0 {
-			t.Errorf("no answer was %q: %v", class, seen)
-		}
+		testenv.Equal(t, seen[class] > 0, true, "an answer was", class, seen)
 	}
 	await(t, recovery+quietTime, func() bool { return !w.troubled(ended) })
 	stop()
@@ -90,9 +89,7 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 	if n := seen[outcome.Canceled] + seen[outcome.CanceledLate] + after[outcome.Canceled] + after[outcome.CanceledLate]; n > 0 && !s.dials && lag < slack {
 		t.Errorf("%d answers were that the caller left, who had time: %v", n, w.failure)
 	}
-	if w.overtime > lateness()+lag {
-		t.Errorf("an answer came %v later than it may, where timers ring %v late: %s", w.overtime, lag, w.latest)
-	}
+	testenv.Equal(t, w.overtime <= lateness()+lag, true, "an answer came", w.overtime, "later than it may, where timers ring late by", lag, w.latest)
 	if took := w.failed.Sub(ended); took > recovery {
 		t.Errorf("the last failure was %v after the end of the fault, since which callers were told %v: %v", took, after, w.failure)
 	}

@@ -106,8 +106,7 @@ func silentRows() []networkFault {
 		// A function in Lambda has one connection. The peer is gone without a word, and does not answer a farewell.
 		peer("dead peer of a pool with one connection", loadFault{dsn: "&pool_max_conns=1", must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, replace),
-		peer("dead peer, and another one comes in its place", loadFault{must: unknown, dials: true},
-			(*cutproxy.Proxy).Stall, replace),
+		peer("dead peer, and another one comes in its place", loadFault{must: unknown, dials: true}, (*cutproxy.Proxy).Stall, replace),
 		peer("dead peer that resets what it does not know when it is back", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, (*cutproxy.Proxy).Cut),
 		peer("packets that come late, but come", loadFault{must: unknown, dials: true},

@@ -49,10 +49,7 @@ func TestClockSteps(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		quiet bool
-	}{
-		{"clock steps between statements", true},
-		{"clock steps under way", false},
-	} {
+	}{{"clock steps between statements", true}, {"clock steps under way", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			proof.Rounds(t, c.name, campaign.Sizes{CI: 1, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
 				h := newTimeline(t, r.Seed, clock.Now(), of)

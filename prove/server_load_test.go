@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
@@ -100,9 +101,7 @@ func TestServerKillsWithAsyncCommit(t *testing.T) {
 			age := killed.Sub(v.Oldest)
 			r.Count("kills that lost takes with WithAsyncCommit", 1)
 			r.Most("age of a take lost with WithAsyncCommit", age)
-			if most := 3*walWriterDelay + walFlush; age > most {
-				t.Errorf("a take was lost %v after it was acknowledged, want at most %v", age, most)
-			}
+			testenv.Equal(t, age <= 3*walWriterDelay+walFlush, true, "a take was lost", age, "after its acknowledgement, at most", 3*walWriterDelay+walFlush)
 		}
 		judgeKept(t, r, load.ledger, v)
 		load.recovers(t, r, began)
@@ -117,9 +116,7 @@ func TestTerminatedBackends(t *testing.T) {
 			pause(t.Context(), r, 20*time.Millisecond)
 			killed += query[int64](t, server.DSN(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`)
 		}
-		if killed == 0 {
-			t.Error("no session was terminated")
-		}
+		testenv.Equal(t, killed > 0, true, "sessions were terminated")
 		r.Count(campaign.BackendKills, killed)
 	})
 }
@@ -152,9 +149,7 @@ func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, within time.Durati
 			t.Fatalf("after %v, of at most %v, the store answers %s, %v", took, within, class, err)
 		}
 		if so(err) {
-			if class != outcome.NotApplied {
-				t.Errorf("a take is %s, want %s: %v", class, outcome.NotApplied, err)
-			}
+			testenv.Equal(t, class, outcome.NotApplied, "a take:", err)
 			return
 		}
 		wait(t.Context(), time.Millisecond)
@@ -185,9 +180,7 @@ func TestFullDisk(t *testing.T) {
 				granted++
 			}
 		}
-		if granted == 0 {
-			t.Error("on a full disk, no take of a key that exists is granted")
-		}
+		testenv.Equal(t, granted > 0, true, "on a full disk, takes of a key that exists are granted")
 		r.Count("granted on a full disk", granted)
 		disk.Free()
 		began := time.Now()

@@ -227,8 +227,6 @@ func reopened(t *testing.T, path string, file, log []byte) map[ledger.ID]int64 {
 	db := lookInto(t, path)
 	defer db.Close()
 	stored := storedIn(t, db)
-	if err := store.Close(); err != nil {
-		t.Errorf("a log of %d bytes: %v", len(log), err)
-	}
+	testenv.Equal(t, store.Close(), nil, "Close with a log of", len(log), "bytes")
 	return stored
 }

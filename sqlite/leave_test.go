@@ -127,9 +127,7 @@ func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int
 		}
 	}
 	t.Logf("%d granted, %d left in time, %d of unknown outcome, of which %d were charged", allowed, gone, unknown, charged)
-	if allowed == 0 || gone == 0 {
-		t.Error("the callers left too late or too early to show anything")
-	}
+	testenv.Equal(t, allowed == 0 || gone == 0, false, "the callers left too late or too early to show anything")
 }
 
 // Without WAL the commit waits for readers. Here it waits until one of its callers has left.
@@ -196,9 +194,8 @@ func TestCloseUnderTraffic(t *testing.T) {
 				for i := w; ; i++ {
 					s, err := store.Do(t.Context(), ops[i%len(ops)])
 					if err != nil {
-						if !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) {
-							t.Errorf("a take that Close met: %v, want ErrNotApplied", err)
-						}
+						testenv.ErrorIs(t, err, limiter.ErrNotApplied, "a take that Close met")
+						testenv.Equal(t, errors.Is(err, limiter.ErrOutcomeUnknown), false, "a take that Close met has an unknown outcome:", err)
 						return
 					}
 					testenv.Equal(t, s.Took, true, "granted")

@@ -59,9 +59,7 @@ func TestNoWaitBesideWriters(t *testing.T) {
 		{"takes of several limits", 2, func(ctx context.Context, store *sqlite.Store) error {
 			return testenv.ErrorOf(store.DoAll(ctx, request(1, 2)))
 		}},
-		{"a sweep", 1, func(ctx context.Context, store *sqlite.Store) error {
-			return testenv.ErrorOf(store.Sweep(ctx, 1000))
-		}},
+		{"a sweep", 1, func(ctx context.Context, store *sqlite.Store) error { return testenv.ErrorOf(store.Sweep(ctx, 1000)) }},
 	} {
 		for pool, open := range pools {
 			bubble(t, c.name+", "+pool, func(t *testing.T) {

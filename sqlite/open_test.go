@@ -102,8 +102,7 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 
 	second := newStore(t, db)
 	db.Close()
-	err := testenv.ErrorOf(newLimiter(t, second, "l", day).Allow(t.Context(), "key"))
-	testenv.ErrorIs(t, err, limiter.ErrNotApplied, "Allow on a closed pool")
+	testenv.ErrorIs(t, testenv.ErrorOf(newLimiter(t, second, "l", day).Allow(t.Context(), "key")), limiter.ErrNotApplied, "Allow on a closed pool")
 }
 
 // A connection may not write because of its settings, or because of the file.
@@ -285,9 +284,8 @@ func TestStatements(t *testing.T) {
 			// hide what others append.
 			lines := strings.Split(text, "\n")
 			testenv.Equal(t, strings.Contains(text, "/*"), false, text, "has a placeholder")
-			if last := lines[len(lines)-1]; !strings.HasSuffix(last, ";") || strings.Contains(last, "--") {
-				t.Errorf("ends with %q; want the end of a statement", last)
-			}
+			last := lines[len(lines)-1]
+			testenv.Equal(t, strings.HasSuffix(last, ";") && !strings.Contains(last, "--"), true, "ends with the end of a statement:", last)
 			testenv.Equal(t, strings.HasPrefix(text, "-- "), true, "begins with a comment that says what it does")
 			plan := dump(t, store, "EXPLAIN QUERY PLAN "+text, make([]any, 20)...) // enough for all parameters
 			testenv.Equal(t, strings.Contains(plan, "SCAN limiter") && name != "lock", false, plan, "reads a whole table")

@@ -177,9 +177,7 @@ func checkTypes(t testing.TB, store *sqlite.Store) {
 		}
 		var wrong int
 		must(t, store.DB().QueryRow(query).Scan(&wrong))
-		if wrong > 0 {
-			t.Errorf("%d rows have a column of another type than declared", wrong)
-		}
+		testenv.Equal(t, wrong, 0, "rows that have a column of another type than declared")
 	}
 }
 

@@ -137,9 +137,8 @@ func TestTurnThatComesTooLateIsGivenBack(t *testing.T) {
 		cancel() // the first one commits nothing
 		openFirst()
 		synctest.Wait()
-		if !errors.Is(*answer, limiter.ErrCanceled) || errors.Is(*answer, limiter.ErrOutcomeUnknown) {
-			t.Errorf("%v, want ErrCanceled, and its outcome known", *answer)
-		}
+		testenv.ErrorIs(t, *answer, limiter.ErrCanceled)
+		testenv.Equal(t, errors.Is(*answer, limiter.ErrOutcomeUnknown), false, "the outcome is unknown:", *answer)
 		next := g.start(t.Context(), "next", time.Second)
 		g.all.Wait()
 		must(t, *next)

@@ -80,13 +80,36 @@ var contractCases = []testCase{
 			if r.Allowed || r.RetryAfter <= 0 || r.RetryAfter > time.Hour || r.ResetAfter <= 2*time.Hour || r.ResetAfter > 3*time.Hour {
 				f.Errorf("Allow on a drained bucket = %+v, want RetryAfter of at most 1h", r)
 			}
+			short := f.on(f.store, f.prefix+"short", bucket(1, time.Microsecond))
+			f.passes(short, "k", 1)
+			late := f.reserve(b, "late", 3, 0)
 			if again := f.allow(b, "k", 1); again.Allowed || again.RetryAfter > r.RetryAfter {
 				f.Errorf("one limiter was told %+v, and then another %+v", r, again)
 			}
 			first := f.storeNow()
-			for began := time.Now(); !f.storeNow().After(first); {
+			for began := time.Now(); !f.storeNow().After(first.Add(time.Microsecond)); {
 				if time.Since(began) > 10*s {
 					f.Fatalf("for 10s the store's clock says %v", first)
+				}
+			}
+			f.refund(short, "k", 1, false)
+			f.cancel(late)
+			f.refuses(b, "late", 1)
+		},
+	},
+	{
+		"the store's clock decides what is given back",
+		"without WithClock, a refund and a cancel give back what counts by the store's own clock",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(1, 5*time.Minute), "w": window(1, 30*time.Minute)} {
+				l := f.on(f.store, f.prefix+name, p)
+				f.passes(l, "k", 1)
+				f.refund(l, "k", 1, true)
+				f.passes(l, "k", 1)
+				booked := f.reserve(l, "k", 1, limiter.MaxReserve)
+				f.cancel(booked)
+				if again := f.reserve(l, "k", 1, limiter.MaxReserve); !again.Allowed || again.Delay > booked.Delay {
+					f.Errorf("%+v: after a Cancel the turn comes in %v, before in %v", p, again.Delay, booked.Delay)
 				}
 			}
 		},

@@ -41,9 +41,7 @@ func problems(t *testing.T, url string, args ...string) (bad []finding) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if want := map[bool]int{true: 5, false: 0}[len(bad) > 0]; a.code != want {
-		t.Errorf("exit code %d, want %d\n%s%s", a.code, want, a.stdout, a.stderr)
-	}
+	testenv.Equal(t, a.code, map[bool]int{true: 5, false: 0}[len(bad) > 0], "exit code:", a.stdout, a.stderr)
 	return bad
 }
 
@@ -264,9 +262,7 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 	cmd := other.Command(t.Context(), copied, "doctor")
 	cmd.Env = command(t.Context(), "sqlite:"+file).Env
 	out, err := cmd.Output()
-	if err == nil || cmd.ProcessState.ExitCode() != 4 {
-		t.Errorf("%v, want exit code 4", err)
-	}
+	testenv.Equal(t, cmd.ProcessState.ExitCode(), 4, "exit code:", err)
 	contains(t, string(out), "FIX  connection", "fix the permissions of the file")
 }
 
@@ -291,9 +287,7 @@ func TestDoctorConnection(t *testing.T) {
 			if strings.Count(a.stdout, c.found) != 1 || a.stderr != "" || strings.Contains(a.stdout, `\n`) || a.code != c.code {
 				t.Errorf("want exit code %d and %q once, in one line: %+v", c.code, c.found, a)
 			}
-			if strings.HasPrefix(c.url, "sqlite:") && strings.Contains(a.stdout, "server") {
-				t.Errorf("advice for a server:\n%s", a.stdout)
-			}
+			testenv.Equal(t, strings.HasPrefix(c.url, "sqlite:") && strings.Contains(a.stdout, "server"), false, "gives advice for a server:", a.stdout)
 			found := decode[[]finding](t, limiterCLI(t, c.url, "doctor", "-o", "json"))
 			if len(found) != 1 || strings.Contains(found[0].Found, "\n") {
 				t.Errorf("%+v", found)

@@ -124,9 +124,7 @@ func TestUnreachableDatabase(t *testing.T) {
 	fails(t, "postgres://user:hunter2@127.0.0.1:"+fmt.Sprint(port)+"/db", 3, []string{"connect"}, "peek", "login", "alice")
 	path := filepath.Join(t.TempDir(), "missing.db")
 	fails(t, "sqlite:"+path, 3, []string{"no such file", "migrate up"}, "peek", "login", "alice")
-	if _, err := os.Stat(path); err == nil {
-		t.Error("peek made an empty file")
-	}
+	testenv.ErrorIs(t, testenv.ErrorOf(os.Stat(path)), os.ErrNotExist, "the file that peek must not make")
 }
 
 func TestNoRow(t *testing.T) {

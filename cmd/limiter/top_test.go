@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -254,9 +253,8 @@ func TestTopExact(t *testing.T) {
 		succeeds(t, db.url, "block", "old", "victim", "--for", "1h", "--capacity", "1", "--interval", "1s")
 		use(t, db.store, "other", bucket, "alice", 5)
 		got := decode[topped](t, succeeds(t, db.url, "top", "--exact", "old", "-o", "json"))
-		if !got.All || got.RowsRead != rows+1 || got.Rows != rows+1 {
-			t.Errorf("read %d of %d rows, all: %v; want %d", got.RowsRead, got.Rows, got.All, rows+1)
-		}
+		testenv.Equal(t, [2]int64{got.RowsRead, got.Rows}, [2]int64{rows + 1, rows + 1}, "rows that it read, and rows")
+		testenv.Equal(t, got.All, true, "it read all rows")
 		if len(got.Limiters) != 1 || len(got.Limiters[0].Keys) != 1 || *got.Limiters[0].Keys[0].Key != "victim" || got.Limiters[0].Keys[0].Allowed {
 			t.Errorf("the blocked key is not found: %+v", got.Limiters)
 		}
@@ -287,8 +285,7 @@ func TestTopExactProgress(t *testing.T) {
 		canceled, cancel := context.WithCancel(t.Context())
 		calls := 0
 		_, err := db.Exact(canceled, "old", 10, 10*time.Second, func(int64, float64) { calls++; cancel() })
-		if !errors.Is(err, context.Canceled) || calls != 1 {
-			t.Errorf("canceled after the first statement: %v, and %d statements", err, calls)
-		}
+		testenv.ErrorIs(t, err, context.Canceled, "canceled after the first statement")
+		testenv.Equal(t, calls, 1, "statements")
 	})
 }

@@ -60,9 +60,8 @@ func TestNoConnection(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.dial, s.connect = 5*ms, func(context.Context) error { return limiter.ErrNotApplied }
 		for i, a := range ask(t.Context(), q, takes("a a b c")...).wait() {
-			if wantError(t, a.err, "not applied"); a.after > 2*s.dial {
-				t.Errorf("take %d failed after %v", i, a.after)
-			}
+			wantError(t, a.err, "not applied")
+			testenv.Equal(t, a.after <= 2*s.dial, true, "take", i, "failed in time, after", a.after)
 		}
 		if stats := s.counters.Stats(); len(s.statements()) != 0 || stats != (limiter.StoreStats{}) || !s.counters.Silent() {
 			t.Errorf("something was sent, answered, or counted: %+v", stats)
@@ -92,9 +91,7 @@ func TestFullTimeOnlyBehindAnswers(t *testing.T) {
 		"of the line that it leaves": {
 			ops: []limiter.Op{op("x", 1, 0), op("y", 0, 0), op("k", 0, 0), op("k", 0, booking)}, pause: 150 * ms, of: 2,
 		},
-		"before one of its key that fails": {
-			ops: []limiter.Op{op("x", 1, booking), op("k", 2, booking), op("k", 0, booking)}, of: 2,
-		},
+		"before one of its key that fails": {ops: []limiter.Op{op("x", 1, booking), op("k", 2, booking), op("k", 0, booking)}, of: 2},
 	} {
 		for _, answered := range []bool{false, true} {
 			sub(t, fmt.Sprintf("%s: %v", name, answered), func(t *testing.T, s *sender, _ *queue) {

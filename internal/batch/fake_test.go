@@ -201,9 +201,7 @@ func (s *sender) wantIdle(t *testing.T) {
 	<-time.After(time.Second) // for statements whose callers have left
 	synctest.Wait()
 	stats := s.counters.Stats()
-	if sent := len(s.sent); stats.Queued != 0 || int(stats.Statements) != sent {
-		t.Errorf("%d operations are queued, and %d statements were sent, want 0 and %d", stats.Queued, stats.Statements, sent)
-	}
+	testenv.Equal(t, [2]int{int(stats.Queued), int(stats.Statements)}, [2]int{0, len(s.sent)}, "operations queued, and statements sent")
 	testenv.Equal(t, s.wrong, nil, "what the statements had wrong")
 	for _, q := range s.queues {
 		if all, shared, single, slow := q.InFlight(); all|shared|single|slow != 0 {

@@ -157,9 +157,7 @@ func class(err error) string {
 // wantError checks that an error has these classes, and no others.
 func wantError(t *testing.T, err error, want string) {
 	t.Helper()
-	if class(err) != want {
-		t.Errorf("the error is %q (%v), want %q", class(err), err, want)
-	}
+	testenv.Equal(t, class(err), want, "the error is", err)
 }
 
 // asked is operations that were sent from goroutines of their own.

@@ -69,10 +69,7 @@ func TestTakesOfAKeyGoTogether(t *testing.T) {
 	sub(t, "if they give back", func(t *testing.T, s *sender, q *queue) {
 		refund := of(limiter.OpRefund, "k", 1)
 		ask(t.Context(), q, take("k", 5)).want(t, "took")
-		ops := []limiter.Op{
-			refund, refund, of(limiter.OpRefund, "k", 2), of(limiter.OpReset, "k", 0),
-			refund, take("k", 1), take("k", 1), refund,
-		}
+		ops := []limiter.Op{refund, refund, of(limiter.OpRefund, "k", 2), of(limiter.OpReset, "k", 0), refund, take("k", 1), take("k", 1), refund}
 		ask(t.Context(), q, ops...).want(t, "4 took, refused, 3 took") // of an unused key there is nothing to refund
 		// The first goes alone, at once. Of those that wait, at most three go together. Without GiveBacks, none do.
 		ask(t.Context(), open(s, batch.Config{Shared: 1, Single: 1, Merges: merges}), refund, refund, refund).wait()

@@ -126,9 +126,7 @@ func TestShortTimeLimit(t *testing.T) {
 		ask(t.Context(), q, short).want(t, "unknown after 1ms")
 		<-time.After(s.takes)
 		synctest.Wait()
-		if s.rows["a"] == (limiter.Row{}) {
-			t.Error("its statement was cut off")
-		}
+		testenv.Equal(t, s.rows["a"] == (limiter.Row{}), false, "its statement was cut off")
 	})
 	sub(t, "begins again with a new connection", func(t *testing.T, s *sender, q *queue) {
 		s.dial, s.takes = 60*ms, 60*ms

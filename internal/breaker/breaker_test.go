@@ -1,6 +1,7 @@
 package breaker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -80,12 +81,14 @@ func TestProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(limiter.ErrNotApplied)
 		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
 		var probes []time.Duration
 		for range 4000 {
 			<-time.After(ms)
 			var under []breaker.Pass // way at a time
 			for range 3 {
-				if pass, refused := b.Enter(t.Context(), opOf("k")); refused == nil {
+				if pass, refused := b.Enter(ctx, opOf("k")); refused == nil {
 					under = append(under, pass)
 					probes = append(probes, time.Since(begin))
 				}

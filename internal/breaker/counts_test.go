@@ -84,7 +84,7 @@ func TestTables(t *testing.T) {
 			for _, op := range ops {
 				of = append(of, op(i))
 			}
-			throughAll(b, class, of...)
+			throughAll(b, fmt.Errorf("%w: why", class), of...)
 		}
 	}
 	wantOpen := func(t *testing.T, b *breaker.Breaker, open bool, ops ...*limiter.Op) {

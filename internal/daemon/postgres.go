@@ -102,10 +102,7 @@ func (p *Postgres) program(name string) string { return filepath.Join(p.programs
 
 // arguments are those of the server.
 func (p *Postgres) arguments(port uint16, settings []string) []string {
-	args := []string{
-		"-D", p.Data, "-p", strconv.Itoa(int(port)),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
-	}
+	args := []string{"-D", p.Data, "-p", strconv.Itoa(int(port)), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
 	for _, s := range settings {
 		args = append(args, "-c", s)
 	}

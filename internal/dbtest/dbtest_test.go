@@ -49,9 +49,7 @@ func TestServer(t *testing.T) {
 		})
 		testenv.Equal(t, len(names), 2, "names of two databases:", names)
 		for name := range names {
-			if query[bool](t, conn, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')") {
-				t.Errorf("%s is still there after its test", name)
-			}
+			testenv.Equal(t, query[bool](t, conn, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')"), false, name, "stays after its test")
 		}
 	})
 }
@@ -65,9 +63,7 @@ func TestPgBouncer(t *testing.T) {
 		for i := range pids {
 			conn := connect(t, dsn)
 			wait.Go(func() {
-				if err := conn.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pids[i]); err != nil {
-					t.Error(err)
-				}
+				testenv.Equal(t, conn.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pids[i]), nil, "the error of client", i)
 			})
 		}
 		wait.Wait()
@@ -80,9 +76,7 @@ func TestPgBouncer(t *testing.T) {
 		for range 4 {
 			alone[query[int](t, conn, "SELECT pg_backend_pid()")] = true
 		}
-		if len(alone) < 2 {
-			t.Errorf("one client got the backends %v, want more than one", alone)
-		}
+		testenv.Equal(t, len(alone) > 1, true, "one client got more than one backend:", alone)
 	})
 }
 
@@ -100,9 +94,7 @@ func TestPgpool(t *testing.T) {
 		testenv.Must(t, conn.Close(t.Context()))
 		for range 4 {
 			conn := connect(t, dsn)
-			if path := query[string](t, conn, "SHOW search_path"); path == "left_behind" {
-				t.Error("a client found what another one had set in its session")
-			}
+			testenv.Equal(t, query[string](t, conn, "SHOW search_path") == "left_behind", false, "a client found what another one had set in its session")
 		}
 	})
 }

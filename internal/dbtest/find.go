@@ -36,9 +36,7 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 		servers := make([]*Server, len(images))
 		for i, image := range images {
 			// A slash in the name of a subtest would make two levels of it.
-			servers[i] = newServer(path.Base(image), func(ctx context.Context) (booted, error) {
-				return startContainer(ctx, image)
-			})
+			servers[i] = newServer(path.Base(image), func(ctx context.Context) (booted, error) { return startContainer(ctx, image) })
 		}
 		return servers, nil
 	}
@@ -84,9 +82,7 @@ func startContainer(ctx context.Context, image string) (booted, error) {
 	if container != nil {
 		// Even if it failed to start: what exists has to be removed. There is nothing to save, so it
 		// is not given time to shut down.
-		atExit(func() error {
-			return testcontainers.TerminateContainer(container, testcontainers.StopTimeout(0))
-		})
+		atExit(func() error { return testcontainers.TerminateContainer(container, testcontainers.StopTimeout(0)) })
 	}
 	if err != nil {
 		return booted{}, err

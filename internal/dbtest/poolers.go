@@ -58,9 +58,7 @@ func startPooler(t testing.TB, name string, newPooler func(program string) (*dae
 		if output, _ := server.Log(); t.Failed() {
 			t.Logf("at the end of the log of %s:\n%s", name, output[max(0, len(output)-4000):])
 		}
-		if err := server.Stop(); err != nil {
-			t.Errorf("dbtest: stop %s: %v", name, err)
-		}
+		testenv.Equal(t, server.Stop(), nil, "dbtest: stop", name)
 	})
 	p := &Pooler{t, server}
 	p.Start()

@@ -96,9 +96,8 @@ func (s *Server) Database(t testing.TB) string {
 	}
 	t.Cleanup(func() {
 		// The context of the test is over by now.
-		if err := s.query(context.WithoutCancel(t.Context()), `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`); err != nil {
-			t.Errorf("dbtest: drop the database of this test on %s: %v", s.name, err)
-		}
+		err := s.query(context.WithoutCancel(t.Context()), `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`)
+		testenv.Equal(t, err, nil, "dbtest: drop the database of this test on", s.name)
 	})
 	return daemon.URL(config.Host, config.Port, config.User, config.Password, name)
 }
@@ -129,6 +128,4 @@ var trapsSQL string
 // schema of the path can have code run by a statement such as SELECT now_in_seconds * 1000000.
 // Before version 15, any user may do so in public. The operators return a type that fits nowhere,
 // so a statement that would use one cannot even be prepared.
-func TrapOperators(schema string) string {
-	return strings.ReplaceAll(trapsSQL, "HOSTILE", schema)
-}
+func TrapOperators(schema string) string { return strings.ReplaceAll(trapsSQL, "HOSTILE", schema) }

@@ -172,9 +172,7 @@ func TestEndOfTheCaller(t *testing.T) {
 		parent, cancel := context.WithCancel(t.Context())
 		ctx := new(opcontext.Deadlines).WithTimeout(parent, time.Second)
 		defer opcontext.Stop(ctx)
-		if opcontext.EndedByCaller(ctx) != nil {
-			t.Error("Ended before anything did")
-		}
+		testenv.Equal(t, opcontext.EndedByCaller(ctx), nil, "EndedByCaller before anything ended")
 		begin, done := time.Now(), ctx.Done()
 		time.AfterFunc(ms, cancel)
 		if <-done; ctx.Done() != done || time.Since(begin) != ms {
@@ -218,9 +216,7 @@ func TestTimersDoNotPileUp(t *testing.T) {
 		if grown := int64(objects()) - int64(before); grown > operations/2 {
 			t.Errorf("after %d operations there are %d objects more", operations, grown)
 		}
-		if far.Err() != nil {
-			t.Errorf("the far limit ended: %v", far.Err())
-		}
+		testenv.Equal(t, far.Err(), nil, "the far limit's error")
 	})
 }
 
@@ -234,14 +230,10 @@ func TestClassified(t *testing.T) {
 	for _, class := range []error{
 		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrInvalid, limiter.ErrCanceled,
 	} {
-		if !opcontext.Classified(class) || !opcontext.Classified(fmt.Errorf("x: %w: %w", class, errBroken)) {
-			t.Errorf("%v is not one", class)
-		}
+		testenv.Equal(t, opcontext.Classified(class) && opcontext.Classified(fmt.Errorf("x: %w: %w", class, errBroken)), true, class, "is one")
 	}
 	for _, other := range []error{nil, errBroken, context.Canceled, errors.ErrUnsupported} {
-		if opcontext.Classified(other) {
-			t.Errorf("%v is one", other)
-		}
+		testenv.Equal(t, opcontext.Classified(other), false, other, "is one")
 	}
 }
 

@@ -105,9 +105,8 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 				connect(ctx)
 				time.AfterFunc(20*ms, cancel)
 				begin := time.Now()
-				if ended := await(ctx); !ended || time.Since(begin) != 20*ms {
-					t.Errorf("%s, limit %v: ended %v after %v, want it after 20ms", name, timeout, ended, time.Since(begin))
-				}
+				testenv.Equal(t, await(ctx), true, name, "with the limit", timeout, "ends")
+				testenv.Equal(t, time.Since(begin), 20*ms, name, "with the limit", timeout, "ends after")
 				// A statement may go on for a while, but nothing else for a caller who has left.
 				continues := timeout > 0 && name == "during a statement"
 				if err := opcontext.EndedByCaller(ctx); !errors.Is(err, context.Canceled) || (ctx.Err() == nil) != continues {
@@ -152,14 +151,11 @@ func TestCallAndStatementHaveTheirOwnTime(t *testing.T) {
 		defer opcontext.Stop(inner)
 		begin := time.Now()
 		time.AfterFunc(200*ms, func() { opcontext.Renew(inner) }) // not that of the call for which it is made
-		if !await(outer) || time.Since(begin) != 250*ms {
-			t.Errorf("the call ended after %v, want 250ms", time.Since(begin))
-		}
-		if opcontext.EndedByCaller(inner) != nil || inner.Err() != nil {
-			t.Errorf("with it the statement: %v", inner.Err())
-		}
-		if !await(inner) || time.Since(begin) != 700*ms {
-			t.Errorf("the statement ended after %v, want 700ms", time.Since(begin))
-		}
+		testenv.Equal(t, await(outer), true, "the call ended")
+		testenv.Equal(t, time.Since(begin), 250*ms, "the end of the call")
+		testenv.Equal(t, opcontext.EndedByCaller(inner), nil, "the statement by its caller, with the call")
+		testenv.Equal(t, inner.Err(), nil, "the statement, with the call")
+		testenv.Equal(t, await(inner), true, "the statement ended")
+		testenv.Equal(t, time.Since(begin), 700*ms, "the end of the statement")
 	})
 }

@@ -83,18 +83,15 @@ func TestCallsThatMoveTheEnd(t *testing.T) {
 				ended := make(chan bool)
 				context.AfterFunc(ctx, func() { close(ended) }) // nothing else waits for ctx
 				<-ended
-				if got := time.Since(began); got != c.want || !errors.Is(opcontext.EndedByCaller(ctx), c.by) {
-					t.Errorf("it ended after %v by %v, want %v by %v", got, opcontext.EndedByCaller(ctx), c.want, c.by)
-				}
+				testenv.Equal(t, time.Since(began), c.want, "the time until its end")
+				testenv.ErrorIs(t, opcontext.EndedByCaller(ctx), c.by, "its end")
 				err := opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
 				names := strings.Contains(err.Error(), "the time limit of "+c.timeout.String())
 				if errors.Is(err, limiter.ErrCanceled) != (c.by != nil) || !errors.Is(err, limiter.ErrOutcomeUnknown) || names != errors.Is(c.by, near) ||
 					errors.Is(err, context.DeadlineExceeded) == errors.Is(c.by, context.Canceled) {
 					t.Errorf("the error is %v", err)
 				}
-				if opcontext.Renew(ctx) {
-					t.Error("it was renewed after its end")
-				}
+				testenv.Equal(t, opcontext.Renew(ctx), false, "it was renewed after its end")
 				if err := opcontext.Begin(ctx, false, 0, 0); err == nil || errors.Is(err, limiter.ErrOutcomeUnknown) {
 					t.Errorf("a statement after its end: %v", err)
 				}
@@ -162,9 +159,7 @@ func TestSecondStatementOfACallerWhoHasLeft(t *testing.T) {
 	if end(); opcontext.EndedByCaller(child) == nil || opcontext.CallerErr(ctx) != nil {
 		t.Errorf("a part of it ended by %v, and the caller's context by %v", opcontext.EndedByCaller(child), opcontext.CallerErr(ctx))
 	}
-	if !opcontext.Renew(ctx) {
-		t.Error("it was not renewed")
-	}
+	testenv.Equal(t, opcontext.Renew(ctx), true, "it was renewed")
 	leave()
 	if err := opcontext.Begin(ctx, false, 0, 0); !errors.Is(err, limiter.ErrCanceled) || opcontext.CallerErr(ctx) == nil {
 		t.Errorf("it may begin: %v, want ErrCanceled", err)
@@ -202,13 +197,9 @@ func TestAfterFunc(t *testing.T) {
 		after(0)
 		stop := after(1)
 		after(2)
-		if !stop() || stop() {
-			t.Error("stop, before the end, must return true, and then false")
-		}
+		testenv.Equal(t, stop() && !stop(), true, "stop, before the end, returns true, and then false")
 		<-time.After(2 * ms)
-		if late := after(3); late() {
-			t.Error("stop, after the end, must return false")
-		}
+		testenv.Equal(t, after(3)(), false, "stop, after the end")
 		synctest.Wait()
 		testenv.Equal(t, called, []bool{true, false, true, true})
 	})

@@ -1,6 +1,7 @@
 package rowtest
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -104,7 +105,7 @@ func maxCharge(p limiter.Policy) int64 {
 	if b, ok := p.(limiter.TokenBucket); ok {
 		return int64(30 * 365 * 24 * time.Hour / b.Step())
 	}
-	return 1 << 60
+	return math.MaxInt64
 }
 
 // useSlices sets the fields that takes change. The newest slice is that of the row's clock, or lies ahead.

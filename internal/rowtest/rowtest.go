@@ -5,6 +5,7 @@ package rowtest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -84,7 +85,7 @@ func anyOp(r *rand.Rand, op *limiter.Op, row limiter.Row) bool {
 	case limiter.OpTake:
 		op.MaxWait = time.Duration(pick(r, 0, 0, 1, second, second-1, 3600*second))
 	case limiter.OpTakeUpTo, limiter.OpCharge:
-		op.Cost = min(maxCharge(op.Policy), pick(r, 1, 2, 3, 4, 5, 200_000, 1<<60))
+		op.Cost = min(maxCharge(op.Policy), pick(r, 1, 2, 3, 4, 5, 200_000, 1<<60, math.MaxInt64))
 	case limiter.OpBlock:
 		op.Cost = pick(r, 1, second, 3600*second, 7200*second-1, int64(limiter.MaxBlock))
 	case limiter.OpRefund:

@@ -274,9 +274,8 @@ func TestSweepRests(t *testing.T) {
 					return sweep.Page{End: left == 0}, nil
 				},
 			})
-			if took := time.Since(begin); took != c.want || (err != nil) != c.canceled {
-				t.Errorf("statements of %v: a sweep of %v, %v; want one of %v", c.takes, took, err, c.want)
-			}
+			testenv.Equal(t, time.Since(begin), c.want, "a sweep with statements of", c.takes)
+			testenv.Equal(t, err != nil, c.canceled, "a sweep with statements of", c.takes, "fails:", err)
 		})
 	}
 }
@@ -284,9 +283,7 @@ func TestSweepRests(t *testing.T) {
 func TestCursorOrder(t *testing.T) {
 	t.Parallel()
 	a, b := sweep.Cursor{Name: "a", Key: []byte("z")}, sweep.Cursor{Name: "b", Key: []byte("y")}
-	if a.Compare(b) >= 0 || b.Compare(a) <= 0 {
-		t.Errorf("Compare = %d and %d; the name decides before the key", a.Compare(b), b.Compare(a))
-	}
+	testenv.Equal(t, a.Compare(b) < 0 && b.Compare(a) > 0, true, "the name decides before the key:", a.Compare(b), b.Compare(a))
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,5 @@ func Attributes(as *Account, _ syscall.Signal) *syscall.SysProcAttr {
 	if as == nil {
 		return nil
 	}
-	return &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: uint32(as.UID), Gid: uint32(as.GID)},
-	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(as.UID), Gid: uint32(as.GID)}}
 }

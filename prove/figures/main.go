@@ -131,10 +131,7 @@ func blocksOf(reports []campaign.Report) (map[string]string, error) {
 		}
 	}
 	all, short := table(rows, postgres, sqlite), slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.short })
-	return map[string]string{
-		readme: table(short, postgres, sqlite),
-		faults: all + lost(reports, postgres) + runs(reports),
-	}, nil
+	return map[string]string{readme: table(short, postgres, sqlite), faults: all + lost(reports, postgres) + runs(reports)}, nil
 }
 
 func table(rows []row, postgres, sqlite map[string]int64) string {

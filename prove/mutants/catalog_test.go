@@ -27,12 +27,8 @@ func TestCatalog(t *testing.T) {
 			t.Errorf("the name %q is there twice, or has other characters than letters, digits and -", b.name)
 		}
 		names[b.name] = true
-		if b.what == "" || len(b.edits) == 0 || len(b.checks) == 0 {
-			t.Errorf("%s lacks a bug, an edit or a check", b.name)
-		}
-		if _, err := b.plant(root, t.TempDir()); err != nil {
-			t.Errorf("%s: %v", b.name, err)
-		}
+		testenv.Equal(t, b.what != "" && len(b.edits) > 0 && len(b.checks) > 0, true, b.name, "has a bug, an edit and a check")
+		testenv.Equal(t, testenv.ErrorOf(b.plant(root, t.TempDir())), nil, b.name)
 		for _, c := range b.checks {
 			found := test.FindStringSubmatch(c.run)
 			if found == nil || c.says == "" {

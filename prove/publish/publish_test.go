@@ -121,9 +121,8 @@ func TestPublishedModules(t *testing.T) {
 	for _, command := range commands {
 		goCommand("install", command+"@"+version)
 		program := filepath.Join(bin, filepath.Base(command))
-		if out, err := exec.CommandContext(t.Context(), program, "--help").CombinedOutput(); err != nil {
-			t.Errorf("%s --help: %v\n%s", command, err, out)
-		}
+		out, err := exec.CommandContext(t.Context(), program, "--help").CombinedOutput()
+		testenv.Equal(t, err, nil, command, "--help:", string(out))
 	}
 
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))

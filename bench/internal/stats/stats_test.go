@@ -25,9 +25,7 @@ func TestSpread(t *testing.T) {
 	for want, values := range map[Spread][]float64{{7, 7, 7}: {7}, {2, 1, 3}: {3, 1, 2}, {2.5, 1, 4}: {4, 1, 3, 2}} {
 		testenv.Equal(t, SpreadOf(values), want, "SpreadOf", values)
 	}
-	if got := SpreadOf(nil); !math.IsNaN(got.Median) {
-		t.Errorf("SpreadOf(nil) = %v, want NaN", got)
-	}
+	testenv.Equal(t, math.IsNaN(SpreadOf(nil).Median), true, "SpreadOf(nil) is NaN:", SpreadOf(nil))
 }
 
 func TestQuantile(t *testing.T) {

@@ -126,10 +126,7 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 	})
 	for ; number <= s.Wanted; number++ {
 		seed := roundSeed(c.Seed, scenario, number)
-		r := &Round{
-			Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)),
-			counts: map[string]int64{}, most: map[string]int64{},
-		}
+		r := &Round{Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int64{}, most: map[string]int64{}}
 		began := time.Now()
 		passed := t.Run(fmt.Sprint("round ", number), func(t *testing.T) { r.t = t; round(t, r) })
 		if !passed || r.t == nil || t.Failed() { // without a t, -run has left it out

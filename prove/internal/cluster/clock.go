@@ -65,9 +65,7 @@ func shared(t testing.TB, name string) *atomic.Int64 {
 	memory, err := unix.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(number)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	testenv.Must(t, err)
 	t.Cleanup(func() {
-		if err := unix.Munmap(memory); err != nil {
-			t.Error(err)
-		}
+		testenv.Equal(t, unix.Munmap(memory), nil, "unmap the clock")
 	})
 	return (*atomic.Int64)(unsafe.Pointer(&memory[0]))
 }

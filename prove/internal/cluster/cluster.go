@@ -57,9 +57,7 @@ func prepare(t testing.TB, settings []string) *Cluster {
 		if log := c.Log(); t.Failed() {
 			t.Logf("at the end of the server's log:\n%s", log[max(0, len(log)-8000):])
 		}
-		if err := c.remove(); err != nil {
-			t.Error(err)
-		}
+		testenv.Equal(t, c.remove(), nil, "remove the cluster")
 	})
 	return c
 }

@@ -34,9 +34,7 @@ func NewDisk(t testing.TB, megabytes int) *Disk {
 		testenv.Unavailable(t, "tmpfs", fmt.Errorf("mount: %w", err))
 	}
 	t.Cleanup(func() { // after that of the server on it, which is made later
-		if err := errors.Join(syscall.Unmount(dir, 0), os.Remove(dir)); err != nil {
-			t.Error(err)
-		}
+		testenv.Equal(t, errors.Join(syscall.Unmount(dir, 0), os.Remove(dir)), nil, "unmount", dir)
 	})
 	return &Disk{t, dir}
 }

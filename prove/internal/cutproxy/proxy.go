@@ -53,9 +53,7 @@ type Proxy struct {
 func New(t testing.TB, port int) *Proxy {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	p := &Proxy{t: t, listener: listener, links: map[*link]bool{}}
 	p.changed = sync.NewCond(&p.mu)
 	p.Point(port)

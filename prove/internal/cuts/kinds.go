@@ -260,9 +260,7 @@ func together(l limit) func(*Client) []answer {
 
 // refundsTogether has two refunds of a key go out in one round trip.
 func refundsTogether(l limit) func(*Client) []answer {
-	return func(w *Client) []answer {
-		return meet(w, []string{w.keys[0], w.keys[0]}, w.keys[:1], refund(l))
-	}
+	return func(w *Client) []answer { return meet(w, []string{w.keys[0], w.keys[0]}, w.keys[:1], refund(l)) }
 }
 
 // meet does an operation on keys at once: they arrive while those ahead wait for the only connection, which leave.

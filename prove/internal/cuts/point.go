@@ -229,9 +229,7 @@ func (w *Client) judge(a attempt) (found Finding, err error) {
 // judgeLeases checks that each lease ends in time, and that an acquire of unknown outcome sends one release.
 func (w *Client) judgeLeases(a attempt) error {
 	latest, late := noon.Add(hold).UnixNano(), int64(0)
-	err := w.rows(func(kind limiter.PolicyKind, _, _ string, row limiter.Row) {
-		late += rowtest.Used(kind, row, latest)
-	})
+	err := w.rows(func(kind limiter.PolicyKind, _, _ string, row limiter.Row) { late += rowtest.Used(kind, row, latest) })
 	if err == nil && late > 0 {
 		err = fmt.Errorf("%d leases end after their time", late)
 	}

@@ -176,10 +176,7 @@ var kinds = map[limiter.PolicyKind]kind{
 		bounded: (*rowHistory).boundedWindows, oneLength: true,
 		blocked: func(row *limiter.Row) int64 { return row.Start + row.Period - 1 },
 	},
-	limiter.KindSliding: {
-		bounded: (*rowHistory).boundedWindows,
-		blocked: func(row *limiter.Row) int64 { return row.Start - 1 },
-	},
+	limiter.KindSliding: {bounded: (*rowHistory).boundedWindows, blocked: func(row *limiter.Row) int64 { return row.Start - 1 }},
 }
 
 // kindOf returns what is known of the kind of a call's policy.

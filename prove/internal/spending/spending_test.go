@@ -37,9 +37,7 @@ func TestEachFaultIsSeen(t *testing.T) {
 		"after the ttl by FailOpen":           {[]Event{took(0, 1), {limiter.SourcePolicy, ms(211), ms(212), 1}}, 0, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
-			if over, stale := Over(p, ttl, c.events), Stale(ttl, c.events); over != c.over || stale != c.stale {
-				t.Errorf("%d over, %d stale; want %d, %d", over, stale, c.over, c.stale)
-			}
+			testenv.Equal(t, [2]int64{Over(p, ttl, c.events), Stale(ttl, c.events)}, [2]int64{c.over, c.stale}, "over and stale")
 		})
 	}
 	testenv.Equal(t, Sum([]Event{spent(1, 2, 3), spent(2, 3, 4), took(4, 5)}, limiter.SourceStore, ms(2)), 4, "the sum")

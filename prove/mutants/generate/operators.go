@@ -202,9 +202,7 @@ func (s *scope) returnMutants(r *ast.ReturnStmt) {
 	}
 }
 
-func isError(t types.Type) bool {
-	return types.Identical(t, types.Universe.Lookup("error").Type())
-}
+func isError(t types.Type) bool { return types.Identical(t, types.Universe.Lookup("error").Type()) }
 
 func isString(t types.Type) bool {
 	b, ok := t.Underlying().(*types.Basic)

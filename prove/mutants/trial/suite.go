@@ -176,9 +176,7 @@ func groups(tests []*test) (runs [][]*test) {
 }
 
 // limit is how long a run may take: three times what it takes on the code as it is, at least 10 s.
-func limit(tests []*test) time.Duration {
-	return max(10*time.Second, 3*taken(tests))
-}
+func limit(tests []*test) time.Duration { return max(10*time.Second, 3*taken(tests)) }
 
 func taken(tests []*test) (total time.Duration) {
 	for _, t := range tests {
