@@ -339,12 +339,15 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 	}
 	l := named(t, inTransaction{spy}, "a", limiter.PerHour(1), limiter.FailOpen())
 	testenv.ErrorIs(t, refusalOfAll(limiter.AllowAll(t.Context(), claims(l)...)), limiter.ErrNotApplied, "a transaction")
+	var seen []error
 	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&spyStore{Store: one, err: limiter.ErrOutcomeUnknown}), limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
-		testenv.ErrorIs(t, d.Err, limiter.ErrOutcomeUnknown, "observed")
+		seen = append(seen, d.Err)
 	}))
 	err := refusalOfAll(limiter.AllowAll(t.Context(), claims(both)...))
 	testenv.ErrorIs(t, err, limiter.ErrNotApplied, "a fallback that fails")
 	testenv.ErrorIs(t, err, limiter.ErrOutcomeUnknown, "a fallback that fails")
+	testenv.Equal(t, len(seen), 1, "errors that the observer saw")
+	testenv.ErrorIs(t, errors.Join(seen...), limiter.ErrOutcomeUnknown, "the observer")
 }
 
 func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {

@@ -135,7 +135,10 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 					first, fail, source = &spyStore{err: limiter.ErrNotApplied}, limiter.FailLocal(store), limiter.SourceLocal
 				}
 				var seen observed
-				limit := map[bool]time.Duration{true: 2 * time.Second, false: 500 * time.Millisecond}[name == "open"]
+				limit := 2 * time.Second
+				if name == "open" {
+					limit = 500 * time.Millisecond
+				}
 				con := newConcurrency(t, first, fail, limiter.WithTimeout(limit), seen.option())
 				lease, err := con.TryAcquire(t.Context(), "k")
 				passes := (name == "open" || name == "local") && limiter.StoreFailed(c.err)

@@ -20,10 +20,11 @@ func TestARefusalCountsOnce(t *testing.T) {
 	var m refusalMap
 	m.init(2)
 	r := &refusal{key: "k"}
-	for i := range 4 {
-		[]func(){func() { m.keep(r, 0) }, func() { m.drop(r) }}[i/2]()
-	}
-	if n := m.held.Load(); n != 0 {
-		t.Errorf("%d refusals count, want 0", n)
+	for i, do := range []func(){func() { m.keep(r, 0) }, func() { m.drop(r) }} {
+		for range 2 {
+			if do(); m.held.Load() != int64(1-i) {
+				t.Errorf("%d refusals count, want %d", m.held.Load(), 1-i)
+			}
+		}
 	}
 }

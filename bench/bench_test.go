@@ -42,7 +42,7 @@ func TestPlan(t *testing.T) {
 	testenv.Equal(t, got, []string{"lone upsert-sqlite", "hot upsert-rows", "hot upsert-sqlite"}, "the plan")
 	for _, c := range comparisons {
 		for _, name := range []string{c.ours, c.peer} {
-			testenv.Equal(t, slices.ContainsFunc(contenders, func(c contender) bool { return c.name == name }), true, c.title, "compares with", name)
+			testenv.Equal(t, slices.ContainsFunc(contenders, func(c contender) bool { return c.name == name }), true, "a contender has the name", name, "in", c.title)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func wantCode(t testing.TB, err error, code codes.Code, retry time.Duration) {
 	testenv.Equal(t, s.Code(), code, err)
 	switch code {
 	case codes.InvalidArgument, codes.Internal, codes.Unavailable:
-		testenv.Equal(t, slices.Contains(messages, s.Message()), true, "the list has the message", s.Message())
+		testenv.Equal(t, slices.Contains(messages, s.Message()), true, "the message is one of the list:", s.Message())
 	}
 	var got time.Duration
 	for _, detail := range s.Details() {

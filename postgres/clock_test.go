@@ -182,8 +182,11 @@ func takeAroundAnEdge(t *testing.T, d *database, opts ...postgres.Option) {
 			schema := d.schema(t)
 			stores := []*postgres.Store{d.store(t, schema, nil, opts...), d.store(t, schema, nil, opts...)}
 			stores[1].SetClock(func() time.Time { return time.Now().Add(skew) })
-			now := do(t, stores[0], limiter.Op{Kind: limiter.OpLook, Name: "l", Key: "k", Policy: long(1), Cost: 1}).Now
-			day, edge := midnightIn(limit, time.Unix(0, now), 2*time.Second)
+			var now int64
+			for _, store := range stores { // both have a connection then
+				now = do(t, store, limiter.Op{Kind: limiter.OpLook, Name: "l", Key: "k", Policy: long(1), Cost: 1}).Now
+			}
+			day, edge := midnightIn(limit, time.Unix(0, now), 3*time.Second)
 			var mu sync.Mutex
 			first := do(t, stores[1], limiter.Op{Kind: limiter.OpTake, Name: "l", Key: "k", Policy: day, Cost: 1})
 			granted := map[int64]int{first.Row.Start: 1}

@@ -75,18 +75,20 @@ func TestTerminatedInMidStatement(t *testing.T) {
 			for name, kind := range map[string]limiter.OpKind{
 				"take": limiter.OpTake, "refund": limiter.OpRefund, "cancel": limiter.OpCancel, "reset": limiter.OpReset,
 			} {
-				t.Run(fmt.Sprintf("%T: a %s is unknown and not sent again", policy, name), func(t *testing.T) {
-					op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: map[bool]time.Duration{true: testTimeout}[policy == limiter.Policy(slow(5))], Booked: booked}
-					op.Booked.Now += int64(time.Minute) // so that it may still be canceled
-					lost := store.Stats().ConnectionsLost
-					err := d.terminated(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE", func() error {
-						_, err := store.Do(bounded(t), op)
-						return err
+				for _, limit := range []time.Duration{0, testTimeout} { // without a time limit it is not queued
+					t.Run(fmt.Sprintf("%T: a %s with the limit %v is unknown and not sent again", policy, name, limit), func(t *testing.T) {
+						op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: limit, Booked: booked}
+						op.Booked.Now += int64(time.Minute) // so that it may still be canceled
+						lost := store.Stats().ConnectionsLost
+						err := d.terminated(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE", func() error {
+							_, err := store.Do(bounded(t), op)
+							return err
+						})
+						wantError(t, err, limiter.ErrOutcomeUnknown)
+						testenv.Equal(t, do(t, store, look(policy, secret)).Row, booked.Row, "the row that nobody may change")
+						testenv.Equal(t, store.Stats().ConnectionsLost-lost, 1, "connections that were lost")
 					})
-					wantError(t, err, limiter.ErrOutcomeUnknown)
-					testenv.Equal(t, do(t, store, look(policy, secret)).Row, booked.Row, "the row that nobody may change")
-					testenv.Equal(t, store.Stats().ConnectionsLost-lost, 1, "connections that were lost")
-				})
+				}
 			}
 			t.Run(fmt.Sprintf("%T: a take that first locks the row is not applied", policy), func(t *testing.T) {
 				err := d.terminated(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE", func() error {

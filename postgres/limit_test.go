@@ -51,9 +51,13 @@ func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 				t.Errorf("Refund = %v, %v", gave, err)
 			}
 			citus := newLimiter(t, d.store(t, schema, nil, postgres.WithCitus()), op.Policy, limiter.WithTimeout(timeout))
-			for _, advice := range []string{"", "not sent, because the last statement of this key waited too long"} {
-				wantAdvice(t, testenv.ErrorOf(citus.Allow(t.Context(), secret)), advice)
+			const unsent = "not sent, because the last statement of this key waited too long"
+			_, err = citus.Allow(t.Context(), secret) // there the time limit ends the statement
+			wantError(t, err, limiter.ErrOutcomeUnknown)
+			for tries := 0; tries < 5 && !strings.Contains(fmt.Sprint(err), unsent); tries++ { // it holds for 100 ms
+				_, err = citus.Allow(t.Context(), secret)
 			}
+			wantAdvice(t, err, unsent)
 			release()
 			d.blocked(t, 0)
 		}
@@ -121,7 +125,8 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 			}
 			named(err)
 		})
-		testenv.Equal(t, time.Since(began) < 10*timeout, true, "within ten time limits")
+		took := time.Since(began)
+		testenv.Equal(t, took < 10*timeout, true, "all are answered within ten time limits:", took)
 		testenv.Equal(t, max(4, p.Stat().CanceledAcquireCount()), 4, "waits for a connection that failed, 4 or fewer:")
 		_, err := l.Peek(t.Context(), secret)
 		named(err)

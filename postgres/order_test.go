@@ -80,7 +80,7 @@ func TestReleaseMeetsItsAcquire(t *testing.T) {
 			do(t, storeOn(t, tx, schema), op)
 			op.Kind = limiter.OpRelease
 			hasty := op
-			hasty.Timeout = timeout
+			hasty.Timeout = 4 * timeout // as in TestTimeLimitEndsTheWaitForARow
 			testenv.ErrorIs(t, testenv.ErrorOf(store.Do(bounded(t), hasty)), limiter.ErrNotApplied, "a release whose time ends")
 			answer := d.send(bounded(t), t, store, op)
 			end(t, tx, commit)

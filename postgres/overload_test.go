@@ -217,7 +217,9 @@ func TestAllowAllBesideALock(t *testing.T) {
 						return allowAll(t, l, organization, "n/"+t.Name())
 					}))
 				}
-				must(t, testenv.ErrorOf(allowAll(t, limiters[1], organization, locked))) // FailOpen lets it pass: a lock that lasts is a failure
+				res, err := allowAll(t, limiters[1], organization, locked)
+				must(t, err)
+				testenv.Equal(t, res.Source, limiter.SourcePolicy, "a lock that lasts is a failure of the store:", res)
 			})
 		}
 		for _, locked := range []string{"m", "z"} {

@@ -256,7 +256,11 @@ func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 			do(t, store, look(slow(5), secret))
 			server.gone.Store(true)
 			op.Timeout = 100 * time.Millisecond
-			if _, err := (map[bool]limiter.Store{false: store, true: oneOfAll{store}}[name == severalLimits]).Do(bounded(t), op); !limiter.StoreFailed(err) {
+			do := store.Do
+			if name == severalLimits {
+				do = oneOfAll{store}.Do
+			}
+			if _, err := do(bounded(t), op); !limiter.StoreFailed(err) {
 				t.Errorf("%s: %v, want a failure of the store", name, err)
 			}
 			// pgx waits for 15 s until it gives the connection up.

@@ -136,9 +136,13 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 		}
 		pair := []limiter.Op{take(rowtest.Lasting["sliding"](5), "a", 1), take(rowtest.Lasting["sliding"](5), "b", 1)}
 		doAll(t, outside, pair...)
-		release, inside := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[1])+" FOR UPDATE"), storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema)
+		inside := storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema)
+		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[1])+" FOR UPDATE")
 		var waiting sync.WaitGroup
-		waiting.Go(func() { doAll(t, inside, pair...) })
+		waiting.Go(func() {
+			states, took := doAll(t, inside, pair...)
+			testenv.Equal(t, took, true, "taken after the wait for the lock:", states)
+		})
 		d.blocked(t, 1)
 		release()
 		waiting.Wait()

@@ -152,7 +152,7 @@ func TestHistoriesUnderPairsOfFaults(t *testing.T) {
 		for a.pair(t, r, run.ended, slices.Concat(around, ofClients)) {
 			pairs++
 		}
-		testenv.Equal(t, pairs > 0, true, "the history had pairs before any fault came")
+		testenv.Equal(t, pairs > 0, true, "a pair of faults came before the history ended")
 		h.Calls = run.calls(t, r)
 		quiet(t, server.DSN())
 		closeHistory(t, r, log, h)

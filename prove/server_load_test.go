@@ -101,7 +101,7 @@ func TestServerKillsWithAsyncCommit(t *testing.T) {
 			age := killed.Sub(v.Oldest)
 			r.Count("kills that lost takes with WithAsyncCommit", 1)
 			r.Most("age of a take lost with WithAsyncCommit", age)
-			testenv.Equal(t, age <= 3*walWriterDelay+walFlush, true, "a take was lost", age, "after its acknowledgement, at most", 3*walWriterDelay+walFlush)
+			testenv.Equal(t, age <= 3*walWriterDelay+walFlush, true, "a take was lost", age, "after its acknowledgement, want at most", 3*walWriterDelay+walFlush)
 		}
 		judgeKept(t, r, load.ledger, v)
 		load.recovers(t, r, began)

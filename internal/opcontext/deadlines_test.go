@@ -153,8 +153,8 @@ func TestCallAndStatementHaveTheirOwnTime(t *testing.T) {
 		time.AfterFunc(200*ms, func() { opcontext.Renew(inner) }) // not that of the call for which it is made
 		testenv.Equal(t, await(outer), true, "the call ended")
 		testenv.Equal(t, time.Since(begin), 250*ms, "the end of the call")
-		testenv.Equal(t, opcontext.EndedByCaller(inner), nil, "the statement by its caller, with the call")
-		testenv.Equal(t, inner.Err(), nil, "the statement, with the call")
+		testenv.Equal(t, opcontext.EndedByCaller(inner), nil, "EndedByCaller of the statement, when the call has ended")
+		testenv.Equal(t, inner.Err(), nil, "Err of the statement, when the call has ended")
 		testenv.Equal(t, await(inner), true, "the statement ended")
 		testenv.Equal(t, time.Since(begin), 700*ms, "the end of the statement")
 	})
