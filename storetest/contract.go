@@ -102,7 +102,7 @@ var contractCases = []testCase{
 		"without WithClock, a refund and a cancel give back what counts by the store's own clock",
 		func(f *fixture) {
 			const length = 30 * time.Minute
-			for now := f.storeNow(); now.Truncate(length) != now.Add(10*s).Truncate(length); now = f.storeNow() {
+			for t := f.storeNow(); t.Truncate(length) != t.Add(10*s).Truncate(length); t = f.storeNow() {
 				<-time.After(s) // until no window ends within 10 s
 			}
 			for name, p := range map[string]limiter.Policy{"b": bucket(1, 5*time.Minute), "w": window(1, length)} {
