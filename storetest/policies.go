@@ -88,6 +88,28 @@ var windowCases = []testCase{
 
 var policyCases = []testCase{
 	{
+		"another limit of a window counts what was taken",
+		"after a limit is lowered, the window and the next one grant no more than the new one leaves; after it is raised, all that it leaves",
+		func(f *fixture) {
+			for name, policy := range map[string]func(int64) limiter.Policy{
+				"window":   func(n int64) limiter.Policy { return window(n, day) },
+				"calendar": func(n int64) limiter.Policy { return daily(n) },
+			} {
+				five, four := f.limiter(name, policy(5)), f.limiter(name, policy(4))
+				f.at(day - s)
+				f.passes(five, "k", 3)
+				f.refuses(four, "k", 2)
+				f.passes(four, "k", 1)
+				f.passes(five, "k", 1)
+				f.passes(five, "ahead", 3)
+				f.books(four, "ahead", 2, s)
+				f.at(day)
+				f.refuses(four, "ahead", 3)
+				f.passes(four, "ahead", 2)
+			}
+		},
+	},
+	{
 		"Peek follows a new policy",
 		"a page that only polls sees what comes back under a policy whose windows are shorter",
 		func(f *fixture) {
