@@ -89,7 +89,7 @@ var windowCases = []testCase{
 var policyCases = []testCase{
 	{
 		"another limit of a window counts what was taken",
-		"after a limit is lowered, the window and the next one grant no more than the new one leaves; after it is raised, all that it leaves",
+		"after a limit is lowered, its windows grant no more than the new one leaves",
 		func(f *fixture) {
 			for name, policy := range map[string]func(int64) limiter.Policy{
 				"window":   func(n int64) limiter.Policy { return window(n, day) },
@@ -98,14 +98,23 @@ var policyCases = []testCase{
 				five, four := f.limiter(name, policy(5)), f.limiter(name, policy(4))
 				f.at(day - s)
 				f.passes(five, "k", 3)
-				f.refuses(four, "k", 2)
-				f.passes(four, "k", 1)
-				f.passes(five, "k", 1)
-				f.passes(five, "ahead", 3)
-				f.books(four, "ahead", 2, s)
+				f.books(four, "k", 2, s)
 				f.at(day)
-				f.refuses(four, "ahead", 3)
-				f.passes(four, "ahead", 2)
+				f.refuses(four, "k", 3)
+			}
+		},
+	},
+	{
+		"a late older time under a shorter window",
+		"a request whose clock was read earlier counts in the window of the row's time",
+		func(f *fixture) {
+			for name, p := range windows(5, s) {
+				f.at(2500 * ms)
+				f.passes(f.limiter(name, window(5, day)), "k", 1)
+				f.at(500 * ms)
+				f.passes(f.limiter(name, p), "k", 1)
+				f.at(2500 * ms)
+				f.refuses(f.limiter(name, p), "k", 4)
 			}
 		},
 	},
