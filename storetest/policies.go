@@ -88,7 +88,7 @@ var windowCases = []testCase{
 
 var policyCases = []testCase{
 	{
-		"another limit of a window counts what was taken",
+		"a booking under a lower limit",
 		"after a limit is lowered, its windows grant no more than the new one leaves",
 		func(f *fixture) {
 			for name, policy := range map[string]func(int64) limiter.Policy{
