@@ -89,7 +89,7 @@ var windowCases = []testCase{
 var policyCases = []testCase{
 	{
 		"a booking under a lower limit",
-		"after a limit is lowered, its windows grant no more than the new one leaves",
+		"after a limit is lowered, a booking counts in the window that it waits for, and not in the one that runs",
 		func(f *fixture) {
 			for name, policy := range map[string]func(int64) limiter.Policy{
 				"window":   func(n int64) limiter.Policy { return window(n, day) },
